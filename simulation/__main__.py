@@ -1,0 +1,187 @@
+"""``python -m simulation``: the experiments on the command line.
+
+Exit codes: 0 all well (validate: every claim confirmed), 1 a claim refuted, 2 bad input, 3 a claim
+inconclusive and none refuted, 130 interrupted.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from simulation._validation import logits_from_text
+from simulation.experiments import Progress, dot_products
+from simulation.model import ENTRIES, QueryKeyModel
+from simulation.results import __version__
+from simulation.softmax import jacobian_sizes, softmax, softmax_jacobian
+from simulation.statistics import samples_for_precision
+from simulation.sweeps import DEFAULT_LADDER, SWEEP_TOLERANCE, sweep
+from simulation.verdicts import DEFAULT_TOLERANCE
+
+MAX_LOGITS = 1024
+EXIT_CODES = {"confirmed": 0, "refuted": 1, "inconclusive": 3}
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one clear line, not a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(_with_numbers_apart(words))
+    run: Callable[[argparse.Namespace], int] = options.run
+    try:
+        return run(options)
+    except ValueError as error:
+        print(f"python -m simulation {options.command}: error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _with_numbers_apart(words: list[str]) -> list[str]:
+    """Move options of `softmax` to the front, so that -3, -1e5 and "-3, 1" are read as logits."""
+    if words[:1] != ["softmax"] or "--" in words:
+        return words
+    flags = [word for word in words[1:] if word in ("--json", "-h", "--help")]
+    return ["softmax", *flags, "--", *(word for word in words[1:] if word not in flags)]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m simulation", description="Why attention divides by sqrt(d_k), measured.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    validate = commands.add_parser("validate", help="hold the footnote's four claims against real draws of q and k")
+    validate.add_argument("--d-k", type=_whole, default=64, metavar="N", help="head dimension (default 64)")
+    validate.add_argument("--scale", type=_real, metavar="C", help="factor on q·k (default 1/sqrt(d_k))")
+    _add_run_options(validate, samples=1_000_000, tolerance=DEFAULT_TOLERANCE)
+    validate.set_defaults(run=_validate)
+
+    ladder = commands.add_parser("sweep", help="the same over a ladder of d_k")
+    ladder.add_argument(
+        "--d-k", type=_whole, nargs="+", default=list(DEFAULT_LADDER), metavar="N", help="head dimensions"
+    )
+    _add_run_options(ladder, samples=100_000, tolerance=SWEEP_TOLERANCE)
+    ladder.set_defaults(run=_sweep)
+
+    by_hand = commands.add_parser("softmax", help="weights, Jacobian and its sizes of logits such as 3 1 -3")
+    by_hand.add_argument("logits", nargs="*", metavar="LOGIT")
+    by_hand.add_argument("--json", action="store_true", help="print JSON")
+    by_hand.set_defaults(run=_softmax)
+    return parser
+
+
+def _add_run_options(parser: argparse.ArgumentParser, *, samples: int, tolerance: float) -> None:
+    parser.add_argument("--samples", type=_whole, default=samples, metavar="N", help=f"pairs (default {samples:,})")
+    parser.add_argument("--entries", default="normal", metavar="NAME", help=f"one of {', '.join(ENTRIES)}")
+    parser.add_argument("--df", type=_real, metavar="X", help="degrees of freedom of student_t entries")
+    for name, default in (("q-mean", 0.0), ("q-std", 1.0), ("k-mean", 0.0), ("k-std", 1.0), ("correlation", 0.0)):
+        parser.add_argument(f"--{name}", type=_real, default=default, metavar="X", help=f"default {default:g}")
+    parser.add_argument("--seed", type=_whole, metavar="N", help="drawn and reported when not given")
+    parser.add_argument("--confidence", type=_real, default=0.95, metavar="P", help="of all intervals together")
+    parser.add_argument("--tolerance", type=_real, default=tolerance, metavar="X", help=f"default {tolerance:g}")
+    parser.add_argument("--workers", type=_whole, metavar="N", help="threads (default: one for each core)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _whole(text: str) -> Any:
+    """Read a whole number; anything else goes on as it is, for the library to refuse by name."""
+    try:
+        return int(text.replace(",", "").replace("_", "")) if text.strip() else text
+    except ValueError:
+        return _real(text)
+
+
+def _real(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _departures(options: argparse.Namespace) -> dict[str, Any]:
+    names = ("entries", "df", "q_mean", "q_std", "k_mean", "k_std", "correlation")
+    return {name: getattr(options, name) for name in names}
+
+
+def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "n_samples": options.samples,
+        "rng": options.seed,
+        "confidence": options.confidence,
+        "tolerance": options.tolerance,
+        "workers": options.workers,
+        "progress": _progress(),
+    }
+
+
+def _progress() -> Progress | None:
+    """Return a progress line for a terminal, and none for a pipe."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(done: int, total: int) -> None:
+        end = "\r\033[K" if done == total else ""
+        print(f"\r{done:,} of {total:,} chunks{end}", end="", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _validate(options: argparse.Namespace) -> int:
+    model = QueryKeyModel(options.d_k, **_departures(options))
+    result = dot_products(model, scale=options.scale, **_run_arguments(options))
+    if options.json:
+        print(result.to_json())
+    else:
+        print(result)
+        print(_plan_line(model))
+    verdicts = {claim.verdict for claim in result.claims}
+    return next(EXIT_CODES[v] for v in ("refuted", "inconclusive", "confirmed") if v in verdicts)
+
+
+def _plan_line(model: QueryKeyModel) -> str:
+    try:
+        needed = samples_for_precision(model.moments().kurtosis)
+    except ValueError:
+        return "plan: no number of samples gives the variance to ±1 %, as this law has no finite kurtosis"
+    return f"plan: {needed:,} pairs give the variance to ±1 % in one 95 % interval"
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    result = sweep(options.d_k, **_run_arguments(options), **_departures(options))
+    print(result.to_json() if options.json else result)
+    return 0
+
+
+def _softmax(options: argparse.Namespace) -> int:
+    logits = logits_from_text(" ".join(options.logits), most=MAX_LOGITS)
+    sizes = jacobian_sizes(logits)
+    names = ("trace", "frobenius", "spectral_norm", "largest_entry", "entropy")
+    figures = {name: float(getattr(sizes, name)) for name in names}
+    weights, jacobian = softmax(logits), softmax_jacobian(logits)
+    if options.json:
+        record = {"logits": logits, "weights": weights.tolist(), "jacobian": jacobian.tolist(), **figures}
+        print(json.dumps(record, indent=2, allow_nan=False))
+        return 0
+    print("weights    ", " ".join(f"{weight:>12.6g}" for weight in weights))
+    for label, row in zip(["jacobian"] + [""] * (len(logits) - 1), jacobian, strict=True):
+        print(f"{label:<11}", " ".join(f"{entry:>12.6g}" for entry in row))
+    for name, figure in figures.items():
+        print(f"{name.replace('_', ' '):<14} {figure:.10g}")
+    print("all exact to rounding; derivatives are with respect to the logits")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

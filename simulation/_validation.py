@@ -1,0 +1,110 @@
+"""Argument checks: each takes a raw value and hands back a clean one, or raises.
+
+Every message names the argument, the rule and the value received, so that the library, the command
+line and the pages can show it as it is.
+"""
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+MAX_D_K = 1_000_000
+MAX_SAMPLES = 10**12
+MAX_SEED = 2**128 - 1
+
+
+def shown(value: object) -> str:
+    """Return `value` as a message can show it: `repr`, cut to 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def whole_number(name: str, value: Any, low: int, high: int) -> int:
+    """Return `value` as an int from `low` to `high`, or raise ValueError."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, (bool, np.bool_)) or not low <= number <= high:
+        raise ValueError(f"`{name}` must be a whole number from {low:,} to {high:,}; received {shown(value)}.")
+    return number
+
+
+def real_number(name: str, value: Any, low: float, high: float, *, open_low: bool = False) -> float:
+    """Return `value` as a finite float in [low, high] (or (low, high]), or raise ValueError."""
+    try:
+        number = math.nan if isinstance(value, (str, bytes, bool)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not low <= number <= high or (open_low and number == low):
+        span = f"above {low:g} and at most {high:g}" if open_low else f"from {low:g} to {high:g}"
+        raise ValueError(f"`{name}` must be a number {span}; received {shown(value)}.")
+    return number
+
+
+def one_of(name: str, value: Any, allowed: Sequence[str], aliases: dict[str, str] | None = None) -> str:
+    """Return `value`, lower-cased and with `-` read as `_`, if it is among `allowed`."""
+    text = value.strip().lower().replace("-", "_").replace(" ", "_") if isinstance(value, str) else ""
+    text = (aliases or {}).get(text, text)
+    if text not in allowed:
+        raise ValueError(f"`{name}` must be one of {', '.join(allowed)}; received {shown(value)}.")
+    return text
+
+
+def logits_array(value: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return `value` as float64 logits, shape (..., n) with n >= 1.
+
+    Minus infinity is allowed (a masked key) as long as a row keeps one finite logit.
+    """
+    try:
+        raw = np.asarray(value)
+    except ValueError:  # rows of unequal length
+        raise ValueError(f"`logits` must be numbers in rows of equal length; received {shown(value)}.") from None
+    if raw.dtype.kind not in "iufb":
+        raise ValueError(f"`logits` must be real numbers; received {shown(value)}.")
+    logits = raw.astype(np.float64)
+    if logits.ndim == 0 or logits.shape[-1] == 0:
+        raise ValueError(f"`logits` must hold at least one number along the last axis; received shape {logits.shape}.")
+    bad = np.isnan(logits) | (logits == np.inf)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(
+            f"`logits` must be finite (or -inf for a masked key); received {logits[where]} at position "
+            f"{where if len(where) > 1 else where[0]} ({int(bad.sum())} such)."
+        )
+    if np.isneginf(logits).all(axis=-1).any():
+        raise ValueError("`logits` must leave at least one key unmasked in each row; received a row of -inf only.")
+    return logits
+
+
+def logits_from_text(text: str, *, most: int) -> list[float]:
+    """Read logits typed by a person: numbers parted by commas, semicolons or white space.
+
+    Examples
+    --------
+    >>> logits_from_text("3, 1, -3", most=64)
+    [3.0, 1.0, -3.0]
+    """
+    text = text.strip().removeprefix("[").removesuffix("]").replace("\N{MINUS SIGN}", "-")
+    parts = text.replace(";", ",").split(",") if "," in text or ";" in text else text.split()
+    words = [word for part in parts for word in (part.split() or [""])]
+    if not any(words):
+        raise ValueError('`logits` must hold at least one number, such as "3, 1, -3"; received nothing.')
+    if len(words) > most:
+        raise ValueError(f"`logits` may hold at most {most:,} numbers here; received {len(words):,}.")
+    return [_logit(word, place) for place, word in enumerate(words, start=1)]
+
+
+def _logit(word: str, place: int) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        what = shown(word) if word else "nothing between two commas"
+        raise ValueError(f"`logits` must be finite numbers; received {what} at place {place}.")
+    return value

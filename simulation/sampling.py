@@ -1,0 +1,169 @@
+"""Seed → chunks of q and k: the only random numbers, and the loop that runs chunks side by side.
+
+Work is cut into chunks by d_k alone, never by the number of workers. Chunk i draws from child
+stream i of the seed and is always drawn whole, so the same seed gives the same numbers on any
+number of threads, and a longer run keeps the samples of a shorter one.
+"""
+
+import os
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation._validation import MAX_SEED, shown, whole_number
+from simulation.model import QueryKeyModel
+
+FloatArray = npt.NDArray[np.float64]
+DrawArray = npt.NDArray[np.float32]
+Seed = int | np.random.SeedSequence | np.random.Generator | None
+T = TypeVar("T")
+
+CHUNK_NUMBERS = 2**17  # entries of q (and of k) in a chunk: 0.5 MB each in float32
+_SEED_BITS = 53  # drawn seeds stay exact in JSON read by JavaScript, and are long enough not to collide
+
+
+def seed_of(rng: Seed) -> int:
+    """Return the integer seed that stands for `rng`, so that a result can be repeated from it.
+
+    Parameters
+    ----------
+    rng : int, SeedSequence, Generator or None
+        None draws a seed from the operating system; a Generator is asked for one (and moves on);
+        a SeedSequence without spawn key stands for its entropy.
+
+    Raises
+    ------
+    ValueError
+        If `rng` is none of these, or a negative int.
+
+    Examples
+    --------
+    >>> seed_of(7), seed_of(np.random.SeedSequence(7))
+    (7, 7)
+    """
+    if rng is None:
+        return secrets.randbits(_SEED_BITS)
+    if isinstance(rng, np.random.Generator):
+        return int(rng.integers(2**_SEED_BITS))
+    if isinstance(rng, np.random.SeedSequence):
+        if not rng.spawn_key and isinstance(rng.entropy, int):
+            return rng.entropy
+        return int(rng.generate_state(1, np.uint64)[0]) >> (64 - _SEED_BITS)
+    try:
+        return whole_number("rng", rng, 0, MAX_SEED)
+    except ValueError:
+        raise ValueError(
+            f"`rng` must be a whole number from 0 to 2**128 - 1, a SeedSequence, a Generator or None; "
+            f"received {shown(rng)}."
+        ) from None
+
+
+def child_seed(seed: int, *key: int) -> int:
+    """Return the seed of a named branch of `seed`, independent of its other branches."""
+    return seed_of(np.random.SeedSequence(seed, spawn_key=key))
+
+
+def stream(seed: int, chunk: int) -> np.random.Generator:
+    """Return the generator of one chunk: child `chunk` of the seed, as ``SeedSequence.spawn`` gives it."""
+    return np.random.Generator(np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(chunk,))))
+
+
+def chunk_pairs(d_k: int) -> int:
+    """Return how many pairs (q, k) make one chunk."""
+    return max(1, CHUNK_NUMBERS // d_k)
+
+
+def draw_pairs(model: QueryKeyModel, rng: np.random.Generator, size: int) -> tuple[DrawArray, DrawArray]:
+    """Draw `size` independent pairs: q and k, each of shape (size, d_k), float32.
+
+    Examples
+    --------
+    >>> q, k = draw_pairs(QueryKeyModel(4, "rademacher"), stream(0, 0), 3)
+    >>> q.shape, k.dtype.name, sorted(set(abs(q).ravel().tolist()))
+    ((3, 4), 'float32', [1.0])
+    """
+    shape = (size, model.d_k)
+    q, k = _standardised(model, rng, shape), _standardised(model, rng, shape)
+    if rho := model.correlation:
+        k *= np.float32(np.sqrt((1 - rho) * (1 + rho)))
+        k += np.float32(rho) * q
+    _move(q, model.q_mean, model.q_std)
+    _move(k, model.k_mean, model.k_std)
+    return q, k
+
+
+def _move(entries: DrawArray, mean: float, std: float) -> None:
+    """Give standardised entries their mean and standard deviation, in place."""
+    if std != 1:
+        entries *= np.float32(std)
+    if mean != 0:
+        entries += np.float32(mean)
+
+
+def _standardised(model: QueryKeyModel, rng: np.random.Generator, shape: tuple[int, int]) -> DrawArray:
+    """Draw entries with mean 0 and variance 1 of the model's family."""
+    match model.entries:
+        case "normal":
+            return rng.standard_normal(shape, dtype=np.float32)
+        case "uniform":
+            u = rng.random(shape, dtype=np.float32)
+            u -= np.float32(0.5)
+            u *= np.float32(2 * np.sqrt(3))
+            return u
+        case "laplace":
+            e = rng.standard_exponential(shape, dtype=np.float32)
+            e *= _signs(rng, shape)
+            e *= np.float32(np.sqrt(0.5))
+            return e
+        case "student_t":
+            df = model.df or np.nan
+            t = rng.standard_t(df, shape)
+            t *= np.sqrt((df - 2) / df)
+            return t.astype(np.float32)
+        case _:
+            return _signs(rng, shape)
+
+
+def _signs(rng: np.random.Generator, shape: tuple[int, int]) -> DrawArray:
+    """Draw -1 or 1 with equal probability, one random bit each."""
+    count = shape[0] * shape[1]
+    bits = np.unpackbits(np.frombuffer(rng.bytes(-(-count // 8)), dtype=np.uint8), count=count)
+    signs = bits.astype(np.float32).reshape(shape)
+    signs *= 2
+    signs -= 1
+    return signs
+
+
+def worker_count(workers: int | None) -> int:
+    """Return how many threads to use: as asked, or one for each core this process may use (at most 8)."""
+    if workers is not None:
+        return whole_number("workers", workers, 1, 256)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, 8)
+
+
+def in_order(task: Callable[[int], T], count: int, workers: int) -> Iterator[T]:
+    """Yield task(0), task(1), … task(count - 1) in order, with few of them in flight.
+
+    Closing the iterator (or an exception in the loop that reads it) cancels what has not begun,
+    so a run that is stopped leaves no work behind.
+    """
+    if workers == 1 or count == 1:
+        yield from map(task, range(count))
+        return
+    pool = ThreadPoolExecutor(min(workers, count), thread_name_prefix="simulation")
+    pending: deque[Future[T]] = deque()
+    try:
+        for i in range(count):
+            pending.append(pool.submit(task, i))
+            if len(pending) >= 4 * workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

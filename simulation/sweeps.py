@@ -1,0 +1,117 @@
+"""The footnote's experiment over a ladder of head dimensions: Var[q·k] against d_k.
+
+In: a ladder of d_k and a number of samples for each. Out: one result for each rung, as it comes
+or all together, and the slopes of ln Var against ln d_k.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from simulation._validation import shown
+from simulation.experiments import CLAIMS, Progress, dot_products
+from simulation.model import QueryKeyModel
+from simulation.results import DotProductResult, SweepResult, versions
+from simulation.sampling import Seed, child_seed, seed_of
+from simulation.statistics import Estimate, normal_quantile
+
+DEFAULT_LADDER = (1, 4, 16, 64, 256, 1024)
+SWEEP_TOLERANCE = 0.05  # a ladder shows a law over decades; 1 % at every rung would take minutes
+
+
+def iter_sweep(
+    d_k: Sequence[int] = DEFAULT_LADDER,
+    n_samples: int = 100_000,
+    *,
+    rng: Seed = None,
+    progress: Progress | None = None,
+    workers: int | None = None,
+    confidence: float = 0.95,
+    tolerance: float = SWEEP_TOLERANCE,
+    **departures: Any,
+) -> Iterator[DotProductResult]:
+    """Yield the results of `sweep` one by one, as they come; arguments as there."""
+    ladder = list(d_k)
+    if not 1 <= len(ladder) <= 1000 or len(set(ladder)) < len(ladder):
+        raise ValueError(f"`d_k` must hold 1 to 1,000 different head dimensions; received {shown(d_k)}.")
+    models = [QueryKeyModel(rung, **departures) for rung in ladder]
+    seed = seed_of(rng)
+    return (
+        dot_products(
+            model,
+            n_samples,
+            rng=child_seed(seed, model.d_k),
+            confidence=confidence,
+            tolerance=tolerance,
+            simultaneous=CLAIMS * len(models),
+            workers=workers,
+            progress=progress,
+        )
+        for model in models
+    )
+
+
+def sweep(
+    d_k: Sequence[int] = DEFAULT_LADDER, n_samples: int = 100_000, *, rng: Seed = None, **options: Any
+) -> SweepResult:
+    """Run `dot_products` over a ladder of head dimensions, each with its own independent stream.
+
+    Parameters
+    ----------
+    d_k : sequence of int
+        The ladder, all different. The stream of a rung depends on the seed and its d_k only.
+    n_samples : int
+        Pairs for each rung.
+    rng : int, SeedSequence, Generator or None
+        Seed; None draws one, and the result reports it.
+    **options
+        Departures of `QueryKeyModel` (``entries``, ``q_mean``, …) and ``confidence``,
+        ``tolerance`` (0.05 here), ``workers``, ``progress`` of `dot_products`. Intervals are
+        simultaneous over the claims of all rungs.
+
+    Returns
+    -------
+    SweepResult
+
+    Raises
+    ------
+    ValueError
+        If an argument breaks its rule.
+
+    Examples
+    --------
+    >>> result = sweep([1, 16, 256], 20_000, rng=0)
+    >>> abs(result.slope_before.estimate - 1) < 4 * result.slope_before.standard_error
+    True
+    """
+    seed = seed_of(rng)
+    return collect_sweep(list(iter_sweep(d_k, n_samples, rng=seed, **options)), seed)
+
+
+def collect_sweep(results: Sequence[DotProductResult], seed: int) -> SweepResult:
+    """Return the `SweepResult` of rungs measured so far, at least one."""
+    return SweepResult(
+        tuple(results),
+        seed,
+        _slope([r.before.variance for r in results], results),
+        _slope([r.after.variance for r in results], results),
+        versions(),
+    )
+
+
+def _slope(variances: Sequence[Estimate], results: Sequence[DotProductResult]) -> Estimate | None:
+    """Weighted least squares of ln Var on ln d_k; weights from the relative standard errors."""
+    if len(results) < 2 or any(v.standard_error in (None, 0.0) or not v.exact for v in variances):
+        return None
+    x = np.log([r.model.d_k for r in results])
+    relative = np.array([v.standard_error or math.nan for v in variances]) / np.array([v.exact or 1 for v in variances])
+    weight = 1 / relative**2
+    centred = x - np.average(x, weights=weight)
+    leverage = weight * centred / float(np.sum(weight * centred**2))
+    slope = float(leverage @ np.log([v.estimate for v in variances]))
+    exact = float(leverage @ np.log([v.exact or 1 for v in variances]))
+    error = float(np.sqrt(np.sum((leverage * relative) ** 2)))
+    z = normal_quantile(results[0].confidence)
+    return Estimate(slope, error, (slope - z * error, slope + z * error), exact)
