@@ -11,13 +11,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from simulation._validation import logits_from_text
 from simulation.experiments import Progress, dot_products
 from simulation.model import ENTRIES, QueryKeyModel
 from simulation.results import __version__
 from simulation.softmax import jacobian_sizes, softmax, softmax_jacobian
 from simulation.statistics import samples_for_precision
 from simulation.sweeps import DEFAULT_LADDER, SWEEP_TOLERANCE, sweep
+from simulation.typed_logits import logits_from_text
 from simulation.verdicts import DEFAULT_TOLERANCE
 
 MAX_LOGITS = 1024

@@ -79,32 +79,3 @@ def logits_array(value: npt.ArrayLike) -> npt.NDArray[np.float64]:
     if np.isneginf(logits).all(axis=-1).any():
         raise ValueError("`logits` must leave at least one key unmasked in each row; received a row of -inf only.")
     return logits
-
-
-def logits_from_text(text: str, *, most: int) -> list[float]:
-    """Read logits typed by a person: numbers parted by commas, semicolons or white space.
-
-    Examples
-    --------
-    >>> logits_from_text("3, 1, -3", most=64)
-    [3.0, 1.0, -3.0]
-    """
-    text = text.strip().removeprefix("[").removesuffix("]").replace("\N{MINUS SIGN}", "-")
-    parts = text.replace(";", ",").split(",") if "," in text or ";" in text else text.split()
-    words = [word for part in parts for word in (part.split() or [""])]
-    if not any(words):
-        raise ValueError('`logits` must hold at least one number, such as "3, 1, -3"; received nothing.')
-    if len(words) > most:
-        raise ValueError(f"`logits` may hold at most {most:,} numbers here; received {len(words):,}.")
-    return [_logit(word, place) for place, word in enumerate(words, start=1)]
-
-
-def _logit(word: str, place: int) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        what = shown(word) if word else "nothing between two commas"
-        raise ValueError(f"`logits` must be finite numbers; received {what} at place {place}.")
-    return value

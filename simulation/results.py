@@ -157,12 +157,12 @@ class SweepResult(Record):
     versions: dict[str, str]
 
     def __str__(self) -> str:
-        head = f"{'d_k':>8}  {'Var[q·k]':<37}  {'after scaling':<37}  verdicts"
+        head = f"{'d_k':>8}  {'Var[q·k]':>24}{'':14}  {'after scaling':>24}{'':14}  verdicts"
         lines = [head]
         for result in self.results:
             verdicts = " ".join(claim.verdict for claim in result.claims)
             lines.append(
-                f"{result.model.d_k:>8} {result.before.variance!s:<38} {result.after.variance!s:<38} {verdicts}"
+                f"{result.model.d_k:>8}  {result.before.variance!s:<38}  {result.after.variance!s:<38}  {verdicts}"
             )
         for label, slope in (("before", self.slope_before), ("after", self.slope_after)):
             if slope is not None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy import special
 
 from simulation._validation import real_number
+from simulation.formatting import plus_minus
 
 STATISTICS = ("mean", "variance", "skewness", "kurtosis")
 
@@ -33,10 +34,14 @@ class Estimate:
 
     def __str__(self) -> str:
         """Return estimate, error and exact value in columns."""
-        value = "undefined" if math.isnan(self.estimate) else f"{self.estimate:.6g}"
-        error = "no s.e." if self.standard_error is None else f"± {self.standard_error:.2g}"
         exact = "-" if self.exact is None else f"{self.exact:.6g}"
-        return f"{value:>13} {error:<11} exact {exact}"
+        return f"{self.text:>24}  exact {exact}"
+
+    @property
+    def text(self) -> str:
+        """The estimate with its standard error, "64.09 ± 0.13"; without one, it says so."""
+        tail = "" if self.standard_error is not None or math.isnan(self.estimate) else " (no s.e.)"
+        return plus_minus(self.estimate, self.standard_error) + tail
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,14 @@ DEFAULT_LADDER = (1, 4, 16, 64, 256, 1024)
 SWEEP_TOLERANCE = 0.05  # a ladder shows a law over decades; 1 % at every rung would take minutes
 
 
+def sweep_rung(
+    model: QueryKeyModel, n_samples: int, seed: int, *, rungs: int, tolerance: float = SWEEP_TOLERANCE, **options: Any
+) -> DotProductResult:
+    """Return one rung of a sweep of `rungs` rungs; its stream depends on the seed and its d_k only."""
+    rng = child_seed(seed, model.d_k)
+    return dot_products(model, n_samples, rng=rng, tolerance=tolerance, simultaneous=CLAIMS * rungs, **options)
+
+
 def iter_sweep(
     d_k: Sequence[int] = DEFAULT_LADDER,
     n_samples: int = 100_000,
@@ -38,19 +46,8 @@ def iter_sweep(
         raise ValueError(f"`d_k` must hold 1 to 1,000 different head dimensions; received {shown(d_k)}.")
     models = [QueryKeyModel(rung, **departures) for rung in ladder]
     seed = seed_of(rng)
-    return (
-        dot_products(
-            model,
-            n_samples,
-            rng=child_seed(seed, model.d_k),
-            confidence=confidence,
-            tolerance=tolerance,
-            simultaneous=CLAIMS * len(models),
-            workers=workers,
-            progress=progress,
-        )
-        for model in models
-    )
+    options: dict[str, Any] = {"tolerance": tolerance, "confidence": confidence, "workers": workers, "progress": progress}
+    return (sweep_rung(model, n_samples, seed, rungs=len(models), **options) for model in models)
 
 
 def sweep(

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from simulation.formatting import plus_minus, significant
 from simulation.statistics import Estimate, normal_quantile
 
 Verdict = Literal["confirmed", "refuted", "inconclusive"]
@@ -41,12 +42,12 @@ class Claim:
     def sentence(self) -> str:
         """The verdict in plain words, with its numbers."""
         if self.standard_error is None:
-            return f"{self.statement}: {self.verdict}. Estimate {self.estimate:.6g}; {self.note}."
+            return f"{self.statement}: {self.verdict}. Measured {significant(self.estimate)}; {self.note}."
         tail = ""
         if self.samples_to_decide:
             tail = f" About {self.samples_to_decide:,} samples would decide."
         return (
-            f"{self.statement}: {self.verdict}. Estimate {self.estimate:.6g} ± {self.standard_error:.2g} "
+            f"{self.statement}: {self.verdict}. Measured {plus_minus(self.estimate, self.standard_error)} "
             f"(one standard error), claimed {self.expected:g} ± {self.tolerance:g}.{tail}"
         )
 
