@@ -70,7 +70,7 @@ def main() -> None:
 
 def draw_controls(bound) -> None:
     """Draw d_k, number of pairs, family of the entries and seed."""
-    columns = st.columns([1.2, 1.3, 1.3, 1.2, 0.6], vertical_alignment="bottom")
+    columns = st.columns([1.2, 1.3, 1.2, 1.2, 0.8], vertical_alignment="bottom")
     columns[0].number_input(
         "Head dimension d_k", 1, 1_000_000, D_K.default, **bound(D_K), help="How many components q and k have."
     )
@@ -85,7 +85,7 @@ def draw_controls(bound) -> None:
     )
     columns[2].selectbox("Entries drawn from", ENTRIES, **bound(FAMILY), format_func=str)
     columns[3].number_input("Seed", 0, MAX_SEED, SEED.default, **bound(SEED), help="Same seed, same numbers.")
-    columns[4].button("New", on_click=new_seed, help="Another seed: an independent repeat.", icon=":material/casino:")
+    columns[4].button("New seed", on_click=new_seed, help="An independent repeat.", width="stretch")
     if FAMILY.value() == "student_t":
         st.number_input(
             "Degrees of freedom of Student t",
@@ -172,12 +172,10 @@ def say(result: DotProductResult) -> None:
         st.success(f"{measured} All four claims are confirmed to within 1 %.", icon=":material/check_circle:")
     elif "refuted" in verdicts:
         count = verdicts.count("refuted")
+        told = {1: "One of the four claims is", 4: "All four claims are"}.get(count, f"{count} of the four claims are")
         exact = result.before.variance.exact
         why = f" Your model implies a variance of exactly {significant(exact, 6)}." if exact is not None else ""
-        st.warning(
-            f"{measured} {count} of the four claims {'is' if count == 1 else 'are'} refuted.{why}",
-            icon=":material/cancel:",
-        )
+        st.warning(f"{measured} {told} refuted.{why}", icon=":material/cancel:")
     else:
         open_claims = [claim for claim in result.claims if claim.verdict == "inconclusive"]
         needed = max((claim.samples_to_decide or 0 for claim in open_claims), default=0)

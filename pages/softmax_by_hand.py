@@ -126,7 +126,7 @@ def show_multipliers(typed: list[float]) -> None:
     left.altair_chart(largest_weight_chart(typed, MULTIPLIER.value(), height=300))
     right.altair_chart(gradient_sizes_chart(typed, MULTIPLIER.value(), height=300))
     st.caption(
-        "The dashed line marks the multiplier chosen. Only differences of logits matter: adding a number to all of them changes "
+        "The dashed line marks the multiplier chosen; curves that leave the chart go on falling. Only differences of logits matter: adding a number to all of them changes "
         "nothing, so it is the spread of the logits, not their size, that saturates softmax."
     )
 

@@ -18,11 +18,13 @@ from simulation.results import DotProductResult
 Layered = alt.LayerChart | alt.FacetChart  # what `properties` of a layered chart returns
 STAGES = ("before", "after")
 _DOMAIN = list(STAGES)
-_KEY = alt.Legend(orient="top", symbolType="stroke", symbolStrokeWidth=3, symbolSize=400)
-_COLOUR = alt.Color("stage:N", scale=alt.Scale(domain=_DOMAIN), title=None, legend=_KEY)
+_LINE_KEY = alt.Legend(orient="top", symbolType="stroke", symbolStrokeWidth=3, symbolSize=400)
+_POINT_KEY = alt.Legend(orient="top", symbolSize=80)
+_COLOUR = alt.Color("stage:N", scale=alt.Scale(domain=_DOMAIN), title=None)
 _DASHES = alt.Scale(domain=_DOMAIN, range=[[1, 0], [6, 3]])
-_DASH = alt.StrokeDash("stage:N", scale=_DASHES, title=None, legend=_KEY)
-_SHAPE = alt.Shape("stage:N", scale=alt.Scale(domain=_DOMAIN, range=["circle", "square"]), legend=None)
+_DASH = alt.StrokeDash("stage:N", scale=_DASHES, title=None)
+_SHAPES = alt.Scale(domain=_DOMAIN, range=["circle", "square"])
+_SHAPE = alt.Shape("stage:N", scale=_SHAPES, title=None, legend=_POINT_KEY)
 
 
 def histogram_chart(result: DotProductResult, *, log_density: bool = False, height: int = 320) -> Layered:
@@ -53,7 +55,7 @@ def histogram_chart(result: DotProductResult, *, log_density: bool = False, heig
     x = alt.X("low:Q", title="logit (q·k before and after scaling)")
     base = alt.Chart(bars).encode(
         x=x,
-        color=_COLOUR,
+        color=_COLOUR.legend(_LINE_KEY),
         tooltip=[
             alt.Tooltip("stage:N"),
             alt.Tooltip("low:Q", format=".3g", title="from"),
@@ -67,7 +69,7 @@ def histogram_chart(result: DotProductResult, *, log_density: bool = False, heig
     exact = (
         alt.Chart(curves)
         .mark_line(clip=True, strokeWidth=2)
-        .encode(x=alt.X("low:Q"), y=y, color=_COLOUR, strokeDash=_DASH)
+        .encode(x=alt.X("low:Q"), y=y, color=_COLOUR.legend(_LINE_KEY), strokeDash=_DASH.legend(_LINE_KEY))
     )
     layers = [steps, exact] if len(curves) else [steps]
     return alt.layer(*layers).properties(height=height, description=_histogram_words(result))
@@ -116,7 +118,12 @@ def ladder_chart(results: Sequence[DotProductResult], *, height: int = 320) -> L
     lines = (
         alt.Chart(claims)
         .mark_line()
-        .encode(x=x, y=alt.Y("claimed:Q", scale=y_scale, title="variance"), color=_COLOUR, strokeDash=_DASH)
+        .encode(
+            x=x,
+            y=alt.Y("claimed:Q", scale=y_scale, title="variance"),
+            color=_COLOUR.legend(_POINT_KEY),
+            strokeDash=_DASH.legend(None),
+        )
     )
     return alt.layer(lines, *_points_with_bars(points, x, y_scale)).properties(
         height=height, description=_ladder_words(points)
@@ -158,7 +165,7 @@ def ladder_frame(results: Sequence[DotProductResult]) -> pd.DataFrame:
 
 def _points_with_bars(points: pd.DataFrame, x: alt.X, scale: alt.Scale, title: str = "variance") -> list[alt.Chart]:
     tooltip = ["stage:N", "d_k:Q", alt.Tooltip("measured:N", title="variance ± s.e."), "exact:N"]
-    base = alt.Chart(points).encode(x=x, color=_COLOUR)
+    base = alt.Chart(points).encode(x=x, color=_COLOUR.legend(_POINT_KEY))
     bars = base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", scale=scale, title=title), y2="high:Q")
     ends = [
         base.mark_tick(orient="horizontal", size=10, thickness=2).encode(y=alt.Y(f"{end}:Q", title=title))

@@ -109,7 +109,9 @@ def gradient_sizes_chart(logits: Sequence[float], current: float, *, height: int
     line = multiplier_frame(logits, _MULTIPLIERS)
     here = multiplier_frame(logits, [current])
     line, here = (frame[(frame["quantity"] != "largest weight") & (frame["value"] > 0)] for frame in (line, here))
-    y = alt.Y("value:Q", title="size of the Jacobian", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"))
+    lowest = min(1e-6, float(here["value"].min()) / 100) if len(here) else 1e-308
+    scale = alt.Scale(type="log", domain=[max(lowest, 1e-308), 1], nice=False)
+    y = alt.Y("value:Q", title="size of the Jacobian", scale=scale, axis=alt.Axis(format=".0e", tickCount=6))
     told = "; ".join(
         f"{name} {significant(value)}" for name, value in zip(here["quantity"], here["value"], strict=True)
     )
@@ -120,14 +122,14 @@ def gradient_sizes_chart(logits: Sequence[float], current: float, *, height: int
 def _against_multiplier(line: pd.DataFrame, here: pd.DataFrame, y: alt.Y) -> Layered:
     x = alt.X("multiplier:Q", title="multiplier on the logits", scale=alt.Scale(type="log", domain=[0.1, 100]))
     names = [name for name in SIZES.values() if name in set(line["quantity"])]
-    key = alt.Legend(orient="top", columns=2, symbolType="stroke", symbolSize=400) if names else None
-    colour = alt.Color("quantity:N", sort=names, title=None, legend=key)
-    # the curves nearly coincide on a log axis: the widest is drawn first, so that each stays visible
-    width = alt.StrokeWidth("quantity:N", sort=names, title=None, legend=key, scale=alt.Scale(range=[8, 5.5, 3, 1.2]))
-    curve = alt.Chart(line).mark_line().encode(x=x, y=y, color=colour, strokeWidth=width)
-    if not names:
-        curve = alt.Chart(line).mark_line(strokeWidth=2.5).encode(x=x, y=y)
+    key = alt.Legend(orient="top", columns=2, symbolType="stroke", symbolStrokeWidth=3, symbolSize=400)
+    colour = alt.Color("quantity:N", scale=alt.Scale(domain=names), title=None, legend=key)
+    dashes = alt.Scale(domain=names, range=[[1, 0], [8, 3], [3, 3], [8, 2, 2, 2]])
+    dash = alt.StrokeDash("quantity:N", scale=dashes, title=None, legend=key)
+    curve = alt.Chart(line).mark_line(strokeWidth=2, clip=True).encode(x=x, y=y)
+    if names:
+        curve = curve.encode(color=colour, strokeDash=dash)
     marker = alt.Chart(here[:1]).mark_rule(strokeDash=[3, 3]).encode(x=x)
     tooltip = ["quantity:N", alt.Tooltip("multiplier:Q", format=".3g"), alt.Tooltip("value:Q", format=".4g")]
-    dots = alt.Chart(here).mark_point(size=90, filled=True, opacity=1).encode(x=x, y=y, tooltip=tooltip)
+    dots = alt.Chart(here).mark_point(size=60, filled=True, opacity=1).encode(x=x, y=y, tooltip=tooltip)
     return alt.layer(curve, marker, dots)

@@ -46,7 +46,8 @@ def iter_sweep(
         raise ValueError(f"`d_k` must hold 1 to 1,000 different head dimensions; received {shown(d_k)}.")
     models = [QueryKeyModel(rung, **departures) for rung in ladder]
     seed = seed_of(rng)
-    options: dict[str, Any] = {"tolerance": tolerance, "confidence": confidence, "workers": workers, "progress": progress}
+    options: dict[str, Any] = {"tolerance": tolerance, "confidence": confidence}
+    options |= {"workers": workers, "progress": progress}
     return (sweep_rung(model, n_samples, seed, rungs=len(models), **options) for model in models)
 
 
@@ -108,7 +109,7 @@ def _slope(variances: Sequence[Estimate], results: Sequence[DotProductResult]) -
     centred = x - np.average(x, weights=weight)
     leverage = weight * centred / float(np.sum(weight * centred**2))
     slope = float(leverage @ np.log([v.estimate for v in variances]))
-    exact = float(leverage @ np.log([v.exact or 1 for v in variances]))
+    exact = round(float(leverage @ np.log([v.exact or 1 for v in variances])), 12)
     error = float(np.sqrt(np.sum((leverage * relative) ** 2)))
     z = normal_quantile(results[0].confidence)
     return Estimate(slope, error, (slope - z * error, slope + z * error), exact)
