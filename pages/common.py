@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import altair as alt
 import pandas as pd
 import streamlit as st
 
@@ -65,7 +66,8 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     """Return a check for whole numbers from `low` to `high`."""
 
     def check(text: str) -> int:
-        if not (text.strip().lstrip("-").isdecimal() and low <= int(text) <= high):
+        digits = text.strip().removeprefix("-")
+        if not (digits.isdecimal() and len(digits) < 20 and low <= int(text) <= high):
             raise ValueError(f"a whole number from {low:,} to {high:,}")
         return int(text)
 
@@ -234,6 +236,12 @@ def _shown_on(bar: Any, label: str) -> Progress:
             bar.progress(done / total, text=f"{label}: {done / total:.0%}")
 
     return show
+
+
+def show_chart(chart: alt.TopLevelMixin, place: Any = st) -> None:
+    """Draw a chart with labels in the colour of the page's text: the theme's grey is too faint to read."""
+    ink = {"labelColor": "currentColor", "titleColor": "currentColor"}
+    place.altair_chart(chart.configure_axis(**ink).configure_legend(**ink))
 
 
 # Handing over -----------------------------------------------------------------------------------

@@ -229,7 +229,7 @@ def show_histogram(result: DotProductResult) -> None:
     """Show the histograms before and after on one axis, with the exact densities and the fit."""
     st.subheader("What scaling does to the logits")
     log_density = st.toggle("Logarithmic density (shows the tails)", key="log_density")
-    st.altair_chart(histogram_chart(result, log_density=log_density))
+    common.show_chart(histogram_chart(result, log_density=log_density))
     outside = result.histogram.underflow + result.histogram.overflow
     st.caption(
         f"Bars: measured. Lines: exact density{'' if result.fit.p_value is not None else ' (no closed form for this model)'}. "
@@ -274,8 +274,8 @@ def show_ladder(model: QueryKeyModel) -> None:
         return
     with place:
         left, right = st.columns([3, 2])
-        left.altair_chart(ladder_chart(results))
-        right.altair_chart(ratio_chart(results, height=250))
+        common.show_chart(ladder_chart(results), left)
+        common.show_chart(ratio_chart(results, height=250), right)
     slope = collect_sweep(results, SEED.value())
     if slope.slope_before and slope.slope_after:
         st.markdown(

@@ -110,9 +110,9 @@ def show_row(logits: list[float]) -> None:
     """Show the weights beside the Jacobian."""
     left, right = st.columns(2)
     left.subheader("Attention weights y")
-    left.altair_chart(weights_chart(logits))
+    common.show_chart(weights_chart(logits), left)
     right.subheader("Jacobian ∂y_i/∂x_j")
-    right.altair_chart(jacobian_chart(logits))
+    common.show_chart(jacobian_chart(logits), right)
     st.caption(
         "Each row and column of J sums to 0, its diagonal lies between 0 and 1/4, and no entry is larger than the diagonal's "
         "largest. Derivatives are with respect to the logits; a factor 1/√d_k in front of q·k enters once more by the chain rule."
@@ -123,8 +123,8 @@ def show_multipliers(typed: list[float]) -> None:
     """Show largest weight and gradient sizes against the multiplier."""
     st.subheader("Against the multiplier")
     left, right = st.columns(2)
-    left.altair_chart(largest_weight_chart(typed, MULTIPLIER.value(), height=300))
-    right.altair_chart(gradient_sizes_chart(typed, MULTIPLIER.value(), height=300))
+    common.show_chart(largest_weight_chart(typed, MULTIPLIER.value(), height=300), left)
+    common.show_chart(gradient_sizes_chart(typed, MULTIPLIER.value(), height=300), right)
     st.caption(
         "The dashed line marks the multiplier chosen; curves that leave the chart go on falling. Only differences of logits matter: adding a number to all of them changes "
         "nothing, so it is the spread of the logits, not their size, that saturates softmax."
