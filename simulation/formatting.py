@@ -20,6 +20,8 @@ def plus_minus(value: float, error: float | None) -> str:
     if error == 0:
         return f"{value:.6g} ± 0"
     places = 1 - math.floor(math.log10(float(f"{error:.1e}")))
+    if places > 6 and value == 0:
+        return f"0 ± {error:.1e}"
     if places > 6:
         magnitude = math.floor(math.log10(max(abs(value), error)))
         return f"{value:.{max(magnitude + places, 0)}e} ± {error:.1e}"

@@ -92,17 +92,26 @@ def draw_pairs(model: QueryKeyModel, rng: np.random.Generator, size: int) -> tup
     if rho := model.correlation:
         k *= np.float32(np.sqrt((1 - rho) * (1 + rho)))
         k += np.float32(rho) * q
-    _move(q, model.q_mean, model.q_std)
-    _move(k, model.k_mean, model.k_std)
-    return q, k
+    return _moved(q, model.q_mean, model.q_std), _moved(k, model.k_mean, model.k_std)
 
 
-def _move(entries: DrawArray, mean: float, std: float) -> None:
+def draw_queries(model: QueryKeyModel, rng: np.random.Generator, shape: tuple[int, int]) -> DrawArray:
+    """Draw entries of queries alone, shape (queries, any number of their components), float32."""
+    return _moved(_standardised(model, rng, shape), model.q_mean, model.q_std)
+
+
+def draw_keys(model: QueryKeyModel, rng: np.random.Generator, shape: tuple[int, int]) -> DrawArray:
+    """Draw entries of keys alone, independent of the queries, as `draw_queries` does."""
+    return _moved(_standardised(model, rng, shape), model.k_mean, model.k_std)
+
+
+def _moved(entries: DrawArray, mean: float, std: float) -> DrawArray:
     """Give standardised entries their mean and standard deviation, in place."""
     if std != 1:
         entries *= np.float32(std)
     if mean != 0:
         entries += np.float32(mean)
+    return entries
 
 
 def _standardised(model: QueryKeyModel, rng: np.random.Generator, shape: tuple[int, int]) -> DrawArray:

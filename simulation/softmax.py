@@ -1,30 +1,20 @@
 """Logits → attention weights, the softmax Jacobian and its sizes, stable to the last digit.
 
-The trick throughout: one minus the largest weight is never formed by subtraction, it is the sum
-of the other weights. So a row whose largest weight rounds to 1 keeps its true, tiny gradient.
+In: logits of any real type, shape (..., n). Out: float64 weights, Jacobians, sizes. A row whose
+largest weight rounds to 1 keeps its true, tiny gradient (see weights.py).
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from simulation._validation import logits_array
+from simulation.weights import SplitWeights, split_weights
 
 FloatArray = npt.NDArray[np.float64]
 
 MAX_JACOBIAN_ENTRIES = 2**25  # 256 MB of float64
-
-
-class _Row(NamedTuple):
-    """Weights of rows, split so that nothing cancels: y_top = 1 - rest, y_others = rest * share."""
-
-    weights: FloatArray  # (..., n)
-    top: npt.NDArray[np.intp]  # (..., 1) place of the largest weight
-    rest: FloatArray  # (..., 1) sum of the other weights
-    share: FloatArray  # (..., n) other weights / rest, 0 at `top`
-    log_total: FloatArray  # (..., 1) ln sum exp(logits - largest logit)
 
 
 def softmax(logits: npt.ArrayLike, axis: int = -1) -> FloatArray:
@@ -55,7 +45,7 @@ def softmax(logits: npt.ArrayLike, axis: int = -1) -> FloatArray:
     True
     """
     moved = np.moveaxis(np.asarray(logits), axis, -1) if np.ndim(logits) else logits
-    return np.moveaxis(_split(logits_array(moved)).weights, -1, axis)
+    return np.moveaxis(split_weights(logits_array(moved)).weights, -1, axis)
 
 
 def softmax_jacobian(logits: npt.ArrayLike) -> FloatArray:
@@ -91,7 +81,7 @@ def softmax_jacobian(logits: npt.ArrayLike) -> FloatArray:
             f"`logits` of shape {x.shape} would need a Jacobian of {x.size * x.shape[-1]:,} numbers; "
             f"at most {MAX_JACOBIAN_ENTRIES:,} are allowed (jacobian_sizes needs no such matrix)."
         )
-    row = _split(x)
+    row = split_weights(x)
     jacobian = -row.weights[..., :, None] * row.weights[..., None, :]
     places = np.arange(x.shape[-1])
     jacobian[..., places, places] = _diagonal(row)
@@ -141,7 +131,11 @@ def jacobian_sizes(logits: npt.ArrayLike, *, spectral: bool = True) -> JacobianS
     >>> print(f"{jacobian_sizes([100, 100, 200]).trace:.12e}")  # not 0
     1.488030390408e-43
     """
-    row = _split(logits_array(logits))
+    return sizes_of(split_weights(logits_array(logits)), spectral=spectral)
+
+
+def sizes_of(row: SplitWeights, *, spectral: bool = True) -> JacobianSizes:
+    """Return `jacobian_sizes` of rows already split into largest weight and others."""
     rest, p = row.rest[..., 0], row.share
     p2 = np.square(p)
     sum_p2 = p2.sum(axis=-1)
@@ -161,27 +155,14 @@ def jacobian_sizes(logits: npt.ArrayLike, *, spectral: bool = True) -> JacobianS
     )
 
 
-def _split(x: FloatArray) -> _Row:
-    top = x.argmax(axis=-1)[..., None]
-    below = x - np.take_along_axis(x, top, -1)
-    e = np.exp(below)
-    np.put_along_axis(e, top, 0.0, -1)
-    excess = e.sum(axis=-1, keepdims=True)  # the others, when the largest counts 1
-    total = 1 + excess
-    weights = e / total
-    np.put_along_axis(weights, top, 1 / total, -1)
-    share = np.divide(e, excess, out=np.zeros_like(e), where=excess > 0)
-    return _Row(weights, top, excess / total, share, np.log1p(excess))
-
-
-def _diagonal(row: _Row) -> FloatArray:
+def _diagonal(row: SplitWeights) -> FloatArray:
     """Return y_i (1 - y_i), with 1 - y_i exact at the largest weight."""
     complement = 1 - row.weights
     np.put_along_axis(complement, row.top, row.rest, -1)
     return row.weights * complement
 
 
-def _entropy(row: _Row) -> FloatArray:
+def _entropy(row: SplitWeights) -> FloatArray:
     """Return -sum y ln y = ln total - sum y_i (x_i - x_max), every term of it >= 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         below = np.log(row.weights) + row.log_total  # x_i - x_max
@@ -190,24 +171,30 @@ def _entropy(row: _Row) -> FloatArray:
     return np.asarray(row.log_total[..., 0] - terms.sum(axis=-1))
 
 
-def _spectral_norm(row: _Row) -> FloatArray:
+def _spectral_norm(row: SplitWeights) -> FloatArray:
     """Return the largest eigenvalue of J, from the secular equation in mu = lambda / rest.
 
-    Interlacing puts it between the two largest weights, and the bounds
-    max J_ii <= lambda_1 <= 2 max J_ii (Gershgorin) narrow that; there
-    (mu - y_top) / (y_top - rest mu) = sum_j p_j^2 / (mu - p_j) has exactly one root.
+    Interlacing puts it between the two largest weights, and max J_ii <= lambda_1 <= 2 max J_ii
+    (Gershgorin) narrows that. There (mu - y_top) / (y_top - rest mu) = sum_j p_j^2 / (mu - p_j)
+    has exactly one root; multiplied by the two nearest poles it is smooth and nearly a parabola,
+    so Newton's method is at rounding after some six steps.
     """
     y, rest, p = np.take_along_axis(row.weights, row.top, -1), row.rest, row.share
+    p_max = p.max(axis=-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        p_max = p.max(axis=-1, keepdims=True)
         diagonal = np.maximum(y, (p * (1 - rest * p)).max(axis=-1, keepdims=True))
         low = np.maximum(p_max, diagonal)
         high = np.minimum(np.where(rest > 0, y / rest, np.inf), 2 * diagonal)
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            gap = middle - p
-            poles = np.divide(np.square(p), gap, out=np.full_like(p, np.inf), where=gap > 0)
-            poles[p == 0] = 0.0
-            below = (middle - y) / (y - rest * middle) < poles.sum(axis=-1, keepdims=True)
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return np.asarray(rest * 0.5 * (low + high))[..., 0]
+        mu = 0.5 * (low + high)
+        for _ in range(10):
+            above = mu - p_max
+            poles = np.where(p > 0, np.square(p) / (mu - p), 0.0)
+            total = poles.sum(axis=-1, keepdims=True)
+            slope = np.where(p > 0, poles / (mu - p), 0.0).sum(axis=-1, keepdims=True)
+            left = y - rest * mu
+            value = (mu - y) * above - left * above * total
+            change = 2 * mu - y - p_max + rest * above * total - left * (total - above * slope)
+            low, high = np.where(value < 0, mu, low), np.where(value < 0, high, mu)
+            step = mu - value / change
+            mu = np.where(step >= low, np.minimum(step, high), 0.5 * (low + high))
+    return np.asarray(rest * mu)[..., 0]

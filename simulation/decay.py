@@ -1,0 +1,280 @@
+"""How softmax gradients decay as d_k grows, with and without scaling: `gradient_decay`.
+
+In: a ladder of d_k, the number of keys, the law of the entries. Out: a tidy record for every d_k,
+scoring, quantity and statistic, with its Monte Carlo standard error and the exact value if known.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation._validation import one_of, real_number, shown, whole_number
+from simulation.attention_heads import SAMPLERS, Head, Sampler, draw_head, draw_rows, require_sampler
+from simulation.decay_theory import exact_value
+from simulation.experiments import Progress
+from simulation.formatting import plus_minus, significant
+from simulation.model import QueryKeyModel
+from simulation.results import Record, versions
+from simulation.row_sizes import QUANTITIES, row_sizes
+from simulation.row_statistics import ROW_STATISTICS, row_estimate
+from simulation.sampling import Seed, child_seed, in_order, seed_of, worker_count
+from simulation.scoring import SCORINGS, scale_factor
+from simulation.statistics import Estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FloatArray = npt.NDArray[np.float64]
+Values = dict[tuple[str, str], FloatArray]
+
+DECAY_LADDER = (1, 4, 16, 64, 256, 1024)
+MAX_KEYS = 4096
+MAX_ROWS = 2**20
+_PLAIN_UP_TO = 4096  # above it, "auto" draws normal entries conditionally: same law, no cost in d_k
+_MAX_QUERIES = 128
+
+
+@dataclass(frozen=True)
+class DecayRecord:
+    """One measured number; `exact` is None where no exact value is known."""
+
+    d_k: int
+    n_keys: int
+    scoring: str
+    quantity: str
+    statistic: str
+    estimate: float
+    standard_error: float
+    interval: tuple[float, float]
+    exact: float | None
+
+
+@dataclass(frozen=True)
+class DecayResult(Record):
+    """What `gradient_decay` measured."""
+
+    records: tuple[DecayRecord, ...]
+    entries: str
+    sampler: str
+    n_rows: int
+    queries: int
+    seed: int
+    confidence: float
+    versions: dict[str, str]
+
+    def select(self, **wanted: Any) -> list[DecayRecord]:
+        """Return the records whose fields have the wanted values, in order of d_k."""
+        return [r for r in self.records if all(getattr(r, name) == value for name, value in wanted.items())]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a tidy frame, a row for each record."""
+        import pandas as pd
+
+        frame = pd.DataFrame([vars(record) for record in self.records])
+        frame[["low", "high"]] = frame.pop("interval").tolist()
+        return frame
+
+    def __str__(self) -> str:
+        """Return a table of the records, one line for each d_k, scoring and quantity."""
+        statistics = list(dict.fromkeys(record.statistic for record in self.records))
+        lines = [
+            f"{self.n_rows:,} rows for each d_k, {self.entries} entries, {self.sampler} sampler, seed {self.seed}; "
+            "± is one standard error, [ ] the exact value",
+            f"{'d_k':>8} {'keys':>5} {'scoring':<11} {'quantity':<15}" + "".join(f"{s:<36}" for s in statistics),
+        ]
+        groups: dict[tuple[Any, ...], dict[str, DecayRecord]] = {}
+        for r in self.records:
+            groups.setdefault((r.d_k, r.n_keys, r.scoring, r.quantity), {})[r.statistic] = r
+        for (d_k, n, scoring, quantity), found in groups.items():
+            cells = "".join(f"{_cell(found[s]):<36}" for s in statistics)
+            lines.append(f"{d_k:>8} {n:>5} {scoring:<11} {quantity:<15}{cells}".rstrip())
+        return "\n".join(lines)
+
+
+def _cell(record: DecayRecord) -> str:
+    exact = f" [{significant(record.exact, 5)}]" if record.exact is not None else ""
+    return plus_minus(record.estimate, record.standard_error) + exact
+
+
+def gradient_decay(
+    d_k: Sequence[int] = DECAY_LADDER,
+    n_keys: int = 128,
+    *,
+    n_rows: int = 4096,
+    rng: Seed = None,
+    quantities: Sequence[str] = QUANTITIES,
+    statistics: Sequence[str] = ROW_STATISTICS,
+    sampler: str = "auto",
+    queries: int | None = None,
+    confidence: float = 0.95,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    **departures: Any,
+) -> DecayResult:
+    """Measure the size of softmax and of its gradients on attention rows, before and after scaling.
+
+    Parameters
+    ----------
+    d_k : sequence of int
+        Head dimensions, each from 1 to 1,000,000, all different.
+    n_keys : int
+        Keys in each row, from 2 to 4,096.
+    n_rows : int
+        Rows for each d_k, from 32 to 1,048,576; rounded up to whole heads, at least 16 of them.
+    rng : int, SeedSequence, Generator or None
+        Seed; None draws one, and the result reports it. The stream of a rung depends on the seed
+        and its d_k only; both scorings see the same draws.
+    quantities, statistics : sequence of str
+        Which to measure; see `row_sizes.QUANTITIES` and `row_statistics.ROW_STATISTICS`.
+    sampler : {"auto", "plain", "conditional"}
+        Plain draws every component. Conditional, for normal entries with mean 0, draws the logits
+        given the queries' lengths: the same law, at a cost free of d_k. Auto: plain up to
+        d_k = 4,096, conditional above it where it applies.
+    queries : int, optional
+        Queries that share the keys of a head; by default as many as keys, at most 128.
+    confidence : float
+        Level of each interval.
+    workers : int, optional
+        Threads; the result does not depend on it.
+    progress : callable, optional
+        Called with (heads done, heads in all) of each rung.
+    **departures
+        Of `QueryKeyModel`: ``entries``, ``df``, ``q_mean``, ``q_std``, ``k_mean``, ``k_std``.
+
+    Returns
+    -------
+    DecayResult
+
+    Raises
+    ------
+    ValueError
+        If an argument breaks its rule.
+
+    Examples
+    --------
+    >>> result = gradient_decay([2], 2, n_rows=2000, rng=0, quantities=["trace"])
+    >>> scaled = result.select(scoring="scaled_dot", statistic="mean")[0]
+    >>> round(scaled.exact, 12)  # 2 ln 2 - 1
+    0.38629436112
+    >>> abs(scaled.estimate - scaled.exact) < 4 * scaled.standard_error
+    True
+    """
+    ladder = list(d_k)
+    if not 1 <= len(ladder) <= 1000 or len(set(ladder)) < len(ladder):
+        raise ValueError(f"`d_k` must hold 1 to 1,000 different head dimensions; received {shown(d_k)}.")
+    seed = seed_of(rng)
+    plan = plan_of(n_keys, n_rows, quantities, statistics, sampler, queries, confidence)
+    models = [QueryKeyModel(rung, **departures) for rung in ladder]
+    for model in models:
+        require_sampler(model, plan.sampler_for(model))
+    rungs = [decay_rung(model, plan, seed, workers=workers, progress=progress) for model in models]
+    return collect_decay(rungs, models, plan, seed)
+
+
+def collect_decay(
+    rungs: Sequence[Sequence[DecayRecord]], models: Sequence[QueryKeyModel], plan: "Plan", seed: int
+) -> DecayResult:
+    """Return the `DecayResult` of rungs measured so far, at least one."""
+    return DecayResult(
+        records=tuple(record for rung in rungs for record in rung),
+        entries=models[0].entries,
+        sampler=" and ".join(dict.fromkeys(plan.sampler_for(model) for model in models)),
+        n_rows=plan.heads * plan.queries,
+        queries=plan.queries,
+        seed=seed,
+        confidence=plan.confidence,
+        versions=versions(),
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The checked settings of a run, the same for every rung."""
+
+    n_keys: int
+    queries: int
+    heads: int
+    quantities: tuple[str, ...]
+    statistics: tuple[str, ...]
+    sampler: str
+    confidence: float
+
+    def sampler_for(self, model: QueryKeyModel) -> Sampler:
+        """Return the sampler that this plan uses for `model`."""
+        if self.sampler == "plain" or self.sampler == "conditional":
+            return "plain" if self.sampler == "plain" else "conditional"
+        applies = model.entries == "normal" and model.q_mean == model.k_mean == 0
+        return "conditional" if applies and model.d_k > _PLAIN_UP_TO else "plain"
+
+
+def plan_of(
+    n_keys: int,
+    n_rows: int,
+    quantities: Sequence[str],
+    statistics: Sequence[str],
+    sampler: str,
+    queries: int | None,
+    confidence: float,
+) -> Plan:
+    """Return the checked plan of a run; arguments as for `gradient_decay`."""
+    n = whole_number("n_keys", n_keys, 2, MAX_KEYS)
+    rows = whole_number("n_rows", n_rows, 32, MAX_ROWS)
+    m = min(n, _MAX_QUERIES, rows // 16) if queries is None else whole_number("queries", queries, 1, MAX_KEYS)
+    return Plan(
+        n_keys=n,
+        queries=m,
+        heads=max(16, math.ceil(rows / m)),
+        quantities=tuple(one_of("quantities", name, QUANTITIES) for name in quantities),
+        statistics=tuple(one_of("statistics", name, ROW_STATISTICS) for name in statistics),
+        sampler=one_of("sampler", sampler, ("auto", *SAMPLERS)),
+        confidence=real_number("confidence", confidence, 0.5, 0.999999),
+    )
+
+
+def decay_rung(
+    model: QueryKeyModel, plan: Plan, seed: int, *, workers: int | None = None, progress: Progress | None = None
+) -> tuple[DecayRecord, ...]:
+    """Measure one d_k and return its records."""
+    values = _rung_values(model, plan, child_seed(seed, model.d_k), worker_count(workers), progress)
+    records = []
+    for (scoring, quantity), rows in values.items():
+        for statistic in plan.statistics:
+            exact = exact_value(model, plan.n_keys, scoring, quantity, statistic)
+            found = row_estimate(rows, statistic, plan.confidence, exact)
+            records.append(_record(model.d_k, plan.n_keys, scoring, quantity, statistic, found))
+    return tuple(records)
+
+
+def _record(d_k: int, n_keys: int, scoring: str, quantity: str, statistic: str, found: Estimate) -> DecayRecord:
+    error, interval = found.standard_error, found.interval
+    assert error is not None and interval is not None  # noqa: S101, PT018 - rows always have both
+    return DecayRecord(d_k, n_keys, scoring, quantity, statistic, found.estimate, error, interval, found.exact)
+
+
+def _rung_values(model: QueryKeyModel, plan: Plan, seed: int, workers: int, progress: Progress | None) -> Values:
+    """Return arrays (heads, queries) for every scoring and quantity."""
+    parts: dict[tuple[str, str], list[FloatArray]] = {}
+    task = partial(_head_values, model, plan, seed)
+    for done, head in enumerate(in_order(task, plan.heads, workers), start=1):
+        for key, rows in head.items():
+            parts.setdefault(key, []).append(rows)
+        if progress is not None:
+            progress(done, plan.heads)
+    return {key: np.stack(rows) for key, rows in parts.items()}
+
+
+def _head_values(model: QueryKeyModel, plan: Plan, seed: int, index: int) -> Values:
+    stream = np.random.SeedSequence(seed, spawn_key=(index,))
+    sampler = plan.sampler_for(model)
+    if sampler == "conditional" and "query_gradient" not in plan.quantities:
+        head = Head(draw_rows(model, stream, plan.queries, plan.n_keys), ())
+    else:
+        head = draw_head(model, stream, plan.queries, plan.n_keys, sampler)
+    scales = [scale_factor(scoring, model.d_k) for scoring in SCORINGS]
+    sizes = row_sizes(head, scales, plan.quantities)
+    return {(scoring, name): sizes[i][name] for i, scoring in enumerate(SCORINGS) for name in plan.quantities}
