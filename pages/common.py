@@ -18,10 +18,12 @@ import streamlit as st
 HERE = Path(__file__).parent
 PAGES = (
     ("dot_products.py", "Dot products", ":material/scatter_plot:"),
+    ("gradient_decay.py", "Gradient decay", ":material/trending_down:"),
     ("softmax_by_hand.py", "Softmax by hand", ":material/calculate:"),
     ("method.py", "Method", ":material/menu_book:"),
 )
 MAX_STORED = 128  # results kept for all visitors together, each a summary of some 20 kB
+MAX_SEED = 2**53 - 1
 MAX_RUNS = 2  # simulations at once for all visitors together: the host has about one core
 
 

@@ -19,7 +19,6 @@ common.through_router()
 MAX_NUMBERS = 600_000_000  # entries of q one visitor may ask for at once: some 10 s on one core
 LADDER_NUMBERS = 100_000_000
 MAX_LADDER_D_K = 4096
-MAX_SEED = 2**53 - 1
 DIVISORS = ("sqrt(d_k)", "d_k", "nothing", "own number")
 ICONS = {
     "confirmed": ":green[:material/check_circle:]",
@@ -31,7 +30,7 @@ D_K = common.Setting("d_k", 64, common.whole(1, 1_000_000))
 SAMPLES = common.Setting("samples", 500_000, common.whole(2, 5_000_000))
 FAMILY = common.Setting("entries", "normal", common.option(ENTRIES))
 DF = common.Setting("df", 5.0, common.real(2.01, 100))
-SEED = common.Setting("seed", 0, common.whole(0, MAX_SEED))
+SEED = common.Setting("seed", 0, common.whole(0, common.MAX_SEED))
 Q_MEAN = common.Setting("q_mean", 0.0, common.real(-100, 100))
 Q_STD = common.Setting("q_std", 1.0, common.real(0.01, 100))
 K_MEAN = common.Setting("k_mean", 0.0, common.real(-100, 100))
@@ -84,7 +83,7 @@ def draw_controls(bound) -> None:
         help="More pairs, smaller error.",
     )
     columns[2].selectbox("Entries drawn from", ENTRIES, **bound(FAMILY), format_func=str)
-    columns[3].number_input("Seed", 0, MAX_SEED, SEED.default, **bound(SEED), help="Same seed, same numbers.")
+    columns[3].number_input("Seed", 0, common.MAX_SEED, SEED.default, **bound(SEED), help="Same seed, same numbers.")
     columns[4].button("New seed", on_click=new_seed, help="An independent repeat.", width="stretch")
     if FAMILY.value() == "student_t":
         st.number_input(

@@ -3,6 +3,7 @@
 Importing this package imports NumPy and SciPy only.
 """
 
+from simulation.decay import DecayResult, gradient_decay
 from simulation.experiments import dot_products, exact_law
 from simulation.model import QueryKeyModel
 from simulation.results import DotProductResult, SweepResult, __version__
@@ -14,6 +15,7 @@ from simulation.verdicts import Claim
 
 __all__ = [
     "Claim",
+    "DecayResult",
     "DotProductLaw",
     "DotProductResult",
     "Estimate",
@@ -24,6 +26,7 @@ __all__ = [
     "distance_to_normal",
     "dot_products",
     "exact_law",
+    "gradient_decay",
     "iter_sweep",
     "jacobian_sizes",
     "samples_for_precision",

@@ -11,9 +11,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from simulation.decay import DECAY_LADDER, gradient_decay
 from simulation.experiments import Progress, dot_products
 from simulation.model import ENTRIES, QueryKeyModel
 from simulation.results import __version__
+from simulation.row_sizes import QUANTITIES
+from simulation.row_statistics import ROW_STATISTICS
 from simulation.softmax import jacobian_sizes, softmax, softmax_jacobian
 from simulation.statistics import samples_for_precision
 from simulation.sweeps import DEFAULT_LADDER, SWEEP_TOLERANCE, sweep
@@ -75,6 +78,17 @@ def _parser() -> argparse.ArgumentParser:
     _add_run_options(ladder, samples=100_000, tolerance=SWEEP_TOLERANCE)
     ladder.set_defaults(run=_sweep)
 
+    decay = commands.add_parser("decay", help="how softmax gradients decay as d_k grows, raw and scaled")
+    decay.add_argument("--d-k", type=_whole, nargs="+", default=list(DECAY_LADDER), metavar="N", help="head dimensions")
+    decay.add_argument("--keys", type=_whole, default=128, metavar="N", help="keys in a row (default 128)")
+    decay.add_argument("--rows", type=_whole, default=4096, metavar="N", help="rows for each d_k (default 4,096)")
+    decay.add_argument("--quantity", nargs="+", default=None, metavar="NAME", help=f"any of {', '.join(QUANTITIES)}")
+    decay.add_argument("--statistic", nargs="+", default=None, metavar="NAME", help=", ".join(ROW_STATISTICS))
+    decay.add_argument("--sampler", default="auto", metavar="NAME", help="auto, plain or conditional")
+    _add_model_options(decay, correlation=False)
+    _add_common_options(decay)
+    decay.set_defaults(run=_decay)
+
     by_hand = commands.add_parser("softmax", help="weights, Jacobian and its sizes of logits such as 3 1 -3")
     by_hand.add_argument("logits", nargs="*", metavar="LOGIT")
     by_hand.add_argument("--json", action="store_true", help="print JSON")
@@ -84,13 +98,28 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_run_options(parser: argparse.ArgumentParser, *, samples: int, tolerance: float) -> None:
     parser.add_argument("--samples", type=_whole, default=samples, metavar="N", help=f"pairs (default {samples:,})")
+    parser.add_argument("--tolerance", type=_real, default=tolerance, metavar="X", help=f"default {tolerance:g}")
+    _add_model_options(parser)
+    _add_common_options(parser)
+
+
+def _add_model_options(parser: argparse.ArgumentParser, *, correlation: bool = True) -> None:
     parser.add_argument("--entries", default="normal", metavar="NAME", help=f"one of {', '.join(ENTRIES)}")
     parser.add_argument("--df", type=_real, metavar="X", help="degrees of freedom of student_t entries")
-    for name, default in (("q-mean", 0.0), ("q-std", 1.0), ("k-mean", 0.0), ("k-std", 1.0), ("correlation", 0.0)):
+    defaults = {
+        "q-mean": 0.0,
+        "q-std": 1.0,
+        "k-mean": 0.0,
+        "k-std": 1.0,
+        **({"correlation": 0.0} if correlation else {}),
+    }
+    for name, default in defaults.items():
         parser.add_argument(f"--{name}", type=_real, default=default, metavar="X", help=f"default {default:g}")
+
+
+def _add_common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=_whole, metavar="N", help="drawn and reported when not given")
-    parser.add_argument("--confidence", type=_real, default=0.95, metavar="P", help="of all intervals together")
-    parser.add_argument("--tolerance", type=_real, default=tolerance, metavar="X", help=f"default {tolerance:g}")
+    parser.add_argument("--confidence", type=_real, default=0.95, metavar="P", help="of the intervals")
     parser.add_argument("--workers", type=_whole, metavar="N", help="threads (default: one for each core)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -112,7 +141,7 @@ def _real(text: str) -> Any:
 
 def _departures(options: argparse.Namespace) -> dict[str, Any]:
     names = ("entries", "df", "q_mean", "q_std", "k_mean", "k_std", "correlation")
-    return {name: getattr(options, name) for name in names}
+    return {name: getattr(options, name) for name in names if hasattr(options, name)}
 
 
 def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
@@ -126,14 +155,14 @@ def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _progress() -> Progress | None:
+def _progress(unit: str = "chunks") -> Progress | None:
     """Return a progress line for a terminal, and none for a pipe."""
     if not sys.stderr.isatty():
         return None
 
     def show(done: int, total: int) -> None:
         end = "\r\033[K" if done == total else ""
-        print(f"\r{done:,} of {total:,} chunks{end}", end="", file=sys.stderr, flush=True)
+        print(f"\r{done:,} of {total:,} {unit}{end}", end="", file=sys.stderr, flush=True)
 
     return show
 
@@ -160,6 +189,27 @@ def _plan_line(model: QueryKeyModel) -> str:
 
 def _sweep(options: argparse.Namespace) -> int:
     result = sweep(options.d_k, **_run_arguments(options), **_departures(options))
+    print(result.to_json() if options.json else result)
+    return 0
+
+
+def _decay(options: argparse.Namespace) -> int:
+    # a table of everything would not fit a screen: unless asked, print what the page shows first
+    brief = ("trace", "query_gradient") if options.quantity is None and not options.json else QUANTITIES
+    shown = ("mean", "rms", "median") if options.statistic is None and not options.json else ROW_STATISTICS
+    result = gradient_decay(
+        options.d_k,
+        options.keys,
+        n_rows=options.rows,
+        quantities=options.quantity or brief,
+        statistics=options.statistic or shown,
+        sampler=options.sampler,
+        rng=options.seed,
+        confidence=options.confidence,
+        workers=options.workers,
+        progress=_progress("heads"),
+        **_departures(options),
+    )
     print(result.to_json() if options.json else result)
     return 0
 

@@ -12,29 +12,27 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.model import QueryKeyModel
+from simulation.products import product
 from simulation.sampling import draw_keys, draw_queries
 
 FloatArray = npt.NDArray[np.float64]
 Sampler = Literal["plain", "conditional"]
 SAMPLERS: tuple[Sampler, ...] = ("plain", "conditional")
 
-_SLICE_NUMBERS = 2**18  # entries of q and k held at once while a head is drawn
+_SLICE_NUMBERS = 2**18  # entries of q and k held at once while heads are drawn
+_CHUNK_LOGITS = 2**15
 
 
 @dataclass(frozen=True)
-class Head:
-    """One head: unscaled logits (m, n), and a way to run over its keys a slice of d_k at a time.
+class Heads:
+    """Heads: unscaled logits (heads, m, n), and a way to run over their keys a slice of d_k at a time.
 
-    `key_slices` yields arrays (n, w) whose columns are components of the keys (or of an isometric
-    image of them: same inner products, fewer columns); it can be run over again.
+    `key_slices` holds arrays (heads, n, w) whose columns are components of the keys (or of an
+    isometric image of them: same inner products, fewer columns); it can be run over again.
     """
 
     logits: FloatArray
-    slices: Iterable[FloatArray]
-
-    def key_slices(self) -> Iterator[FloatArray]:
-        """Yield the keys, a slice of components at a time."""
-        return iter(self.slices)
+    key_slices: Iterable[FloatArray]
 
 
 @dataclass(frozen=True)
@@ -43,60 +41,78 @@ class _Redrawn:
 
     model: QueryKeyModel
     seed: np.random.SeedSequence
-    m: int
-    n: int
+    size: tuple[int, int, int]  # heads, queries, keys
+    keep: int  # how many of the heads are handed on
 
     def pairs(self) -> Iterator[tuple[FloatArray, FloatArray]]:
         rng = np.random.Generator(np.random.SFC64(self.seed))
-        width = max(1, _SLICE_NUMBERS // (self.m + self.n))
+        heads, m, n = self.size
+        width = max(1, _SLICE_NUMBERS // (heads * (m + n)))
         for start in range(0, self.model.d_k, width):
-            size = min(width, self.model.d_k - start)
-            q = draw_queries(self.model, rng, (self.m, size))
-            yield q.astype(np.float64), draw_keys(self.model, rng, (self.n, size)).astype(np.float64)
+            w = min(width, self.model.d_k - start)
+            q = draw_queries(self.model, rng, (heads * m, w)).reshape(heads, m, w)
+            k = draw_keys(self.model, rng, (heads * n, w)).reshape(heads, n, w)
+            yield q[: self.keep].astype(np.float64), k[: self.keep].astype(np.float64)
 
     def __iter__(self) -> Iterator[FloatArray]:
         return (k for _, k in self.pairs())
 
 
-def draw_head(model: QueryKeyModel, seed: np.random.SeedSequence, m: int, n: int, sampler: Sampler) -> Head:
-    """Draw one head of `m` queries and `n` keys from its own stream.
+def heads_in_chunk(d_k: int, m: int, n: int, sampler: Sampler) -> int:
+    """Return how many heads of m queries and n keys are drawn together: fixed by their size alone."""
+    width = d_k if sampler == "plain" else min(d_k, m + n)
+    return max(1, min(_CHUNK_LOGITS // (m * n), _SLICE_NUMBERS // ((m + n) * width)))
+
+
+def draw_heads(
+    model: QueryKeyModel, seed: np.random.SeedSequence, m: int, n: int, sampler: Sampler, *, keep: int | None = None
+) -> Heads:
+    """Draw one chunk of heads, each of `m` queries and `n` keys, from its own stream.
+
+    All `heads_in_chunk` of them are drawn, whatever `keep` says, so that a longer run keeps the
+    heads of a shorter one.
 
     Examples
     --------
-    >>> draw_head(QueryKeyModel(64), np.random.SeedSequence(0), 2, 3, "plain").logits.shape
-    (2, 3)
+    >>> draw_heads(QueryKeyModel(64), np.random.SeedSequence(0), 2, 3, "plain", keep=5).logits.shape
+    (5, 2, 3)
     """
+    count = heads_in_chunk(model.d_k, m, n, sampler)
+    kept = count if keep is None else min(keep, count)
     if sampler == "conditional" and model.d_k > m + n:
-        return _compressed_head(model, np.random.Generator(np.random.SFC64(seed)), m, n)
-    drawn = _Redrawn(model, seed, m, n)
-    logits = np.zeros((m, n))
-    if model.d_k * (m + n) <= _SLICE_NUMBERS:
-        (q, k), *_ = drawn.pairs()
-        return Head(q @ k.T, (k,))
-    for q, k in drawn.pairs():
-        logits += q @ k.T
-    return Head(logits, drawn)
+        return _compressed_heads(model, np.random.Generator(np.random.SFC64(seed)), (count, m, n), kept)
+    drawn = _Redrawn(model, seed, (count, m, n), kept)
+    if model.d_k * count * (m + n) <= _SLICE_NUMBERS:
+        [(q, k)] = drawn.pairs()
+        return Heads(_logits(q, k), (k,))
+    return Heads(sum((_logits(q, k) for q, k in drawn.pairs()), np.zeros(())), drawn)
 
 
-def _compressed_head(model: QueryKeyModel, rng: np.random.Generator, m: int, n: int) -> Head:
-    """Draw a head of normal entries in coordinates that follow the queries: m + n of them, not d_k.
+def _logits(q: FloatArray, k: FloatArray) -> FloatArray:
+    return product(q, k.swapaxes(-1, -2))
+
+
+def _compressed_heads(model: QueryKeyModel, rng: np.random.Generator, size: tuple[int, int, int], keep: int) -> Heads:
+    """Draw heads of normal entries in coordinates that follow the queries: m + n of them, not d_k.
 
     Rotate so that query i has components along the first i axes only: Q = L (m × m, lower
     triangular; Bartlett's decomposition of the Wishart matrix QQᵀ). The keys' first m components
     are then plain normals, the other d_k - m enter through their inner products alone, again by
     Bartlett. Exact in law.
     """
-    lower = _bartlett(rng, m, model.d_k)
-    along = rng.standard_normal((n, m))
-    across = _bartlett(rng, n, model.d_k - m)
-    keys = model.k_std * np.hstack([along, across])
-    return Head(model.q_std * lower @ keys[:, :m].T, (keys,))
+    heads, m, n = size
+    lower = _bartlett(rng, heads, m, model.d_k)
+    along = rng.standard_normal((heads, n, m))
+    across = _bartlett(rng, heads, n, model.d_k - m)
+    keys = (model.k_std * np.concatenate([along, across], axis=-1))[:keep]
+    return Heads(_logits(model.q_std * lower[:keep], keys[..., :m]), (keys,))
 
 
-def _bartlett(rng: np.random.Generator, size: int, freedom: int) -> FloatArray:
-    """Return lower triangular L with L Lᵀ ~ Wishart(freedom), size × size, freedom >= size."""
-    lower = np.tril(rng.standard_normal((size, size)), -1)
-    np.fill_diagonal(lower, np.sqrt(rng.chisquare(freedom - np.arange(size))))
+def _bartlett(rng: np.random.Generator, heads: int, size: int, freedom: int) -> FloatArray:
+    """Return lower triangular L with L Lᵀ ~ Wishart(freedom), (heads, size, size), freedom >= size."""
+    lower = np.tril(rng.standard_normal((heads, size, size)), -1)
+    places = np.arange(size)
+    lower[:, places, places] = np.sqrt(rng.chisquare(freedom - places, (heads, size)))
     return lower
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation._validation import one_of, real_number, shown, whole_number
-from simulation.attention_heads import SAMPLERS, Head, Sampler, draw_head, draw_rows, require_sampler
+from simulation.attention_heads import SAMPLERS, Heads, Sampler, draw_heads, draw_rows, heads_in_chunk, require_sampler
 from simulation.decay_theory import exact_value
 from simulation.experiments import Progress
 from simulation.formatting import plus_minus, significant
@@ -217,9 +217,9 @@ def plan_of(
     n_rows: int,
     quantities: Sequence[str],
     statistics: Sequence[str],
-    sampler: str,
-    queries: int | None,
-    confidence: float,
+    sampler: str = "auto",
+    queries: int | None = None,
+    confidence: float = 0.95,
 ) -> Plan:
     """Return the checked plan of a run; arguments as for `gradient_decay`."""
     n = whole_number("n_keys", n_keys, 2, MAX_KEYS)
@@ -240,7 +240,7 @@ def decay_rung(
     model: QueryKeyModel, plan: Plan, seed: int, *, workers: int | None = None, progress: Progress | None = None
 ) -> tuple[DecayRecord, ...]:
     """Measure one d_k and return its records."""
-    values = _rung_values(model, plan, child_seed(seed, model.d_k), worker_count(workers), progress)
+    values = rung_values(model, plan, child_seed(seed, model.d_k), worker_count(workers), progress)
     records = []
     for (scoring, quantity), rows in values.items():
         for statistic in plan.statistics:
@@ -256,25 +256,29 @@ def _record(d_k: int, n_keys: int, scoring: str, quantity: str, statistic: str, 
     return DecayRecord(d_k, n_keys, scoring, quantity, statistic, found.estimate, error, interval, found.exact)
 
 
-def _rung_values(model: QueryKeyModel, plan: Plan, seed: int, workers: int, progress: Progress | None) -> Values:
+def rung_values(model: QueryKeyModel, plan: Plan, seed: int, workers: int, progress: Progress | None) -> Values:
     """Return arrays (heads, queries) for every scoring and quantity."""
     parts: dict[tuple[str, str], list[FloatArray]] = {}
-    task = partial(_head_values, model, plan, seed)
-    for done, head in enumerate(in_order(task, plan.heads, workers), start=1):
-        for key, rows in head.items():
+    size = heads_in_chunk(model.d_k, plan.queries, plan.n_keys, plan.sampler_for(model))
+    chunks = math.ceil(plan.heads / size)
+    task = partial(_chunk_values, model, plan, seed)
+    for done, chunk in enumerate(in_order(task, chunks, workers), start=1):
+        for key, rows in chunk.items():
             parts.setdefault(key, []).append(rows)
         if progress is not None:
-            progress(done, plan.heads)
-    return {key: np.stack(rows) for key, rows in parts.items()}
+            progress(done, chunks)
+    return {key: np.concatenate(rows) for key, rows in parts.items()}
 
 
-def _head_values(model: QueryKeyModel, plan: Plan, seed: int, index: int) -> Values:
+def _chunk_values(model: QueryKeyModel, plan: Plan, seed: int, index: int) -> Values:
     stream = np.random.SeedSequence(seed, spawn_key=(index,))
-    sampler = plan.sampler_for(model)
+    sampler, (m, n) = plan.sampler_for(model), (plan.queries, plan.n_keys)
+    size = heads_in_chunk(model.d_k, m, n, sampler)
+    keep = min(size, plan.heads - index * size)
     if sampler == "conditional" and "query_gradient" not in plan.quantities:
-        head = Head(draw_rows(model, stream, plan.queries, plan.n_keys), ())
+        heads = Heads(draw_rows(model, stream, size * m, n).reshape(size, m, n)[:keep], ())
     else:
-        head = draw_head(model, stream, plan.queries, plan.n_keys, sampler)
+        heads = draw_heads(model, stream, m, n, sampler, keep=keep)
     scales = [scale_factor(scoring, model.d_k) for scoring in SCORINGS]
-    sizes = row_sizes(head, scales, plan.quantities)
+    sizes = row_sizes(heads, scales, plan.quantities)
     return {(scoring, name): sizes[i][name] for i, scoring in enumerate(SCORINGS) for name in plan.quantities}
