@@ -247,7 +247,7 @@ def fit_words(result: DotProductResult) -> str:
             f"The draws {agrees} the exact law (chi-square {fit.chi_square:.1f} on {fit.degrees_of_freedom} degrees of freedom, "
             f"p = {fit.p_value:.2g}). "
         )
-    if math.isnan(fit.measured_distance):
+    if fit.measured_distance is None:
         return words
     exact = f" (exactly {significant(fit.distance_to_normal, 3)})" if fit.distance_to_normal is not None else ""
     return (
@@ -263,18 +263,18 @@ def show_ladder(model: QueryKeyModel) -> None:
     ladder = sorted({*DEFAULT_LADDER, *([model.d_k] if model.d_k <= MAX_LADDER_D_K else [])})
     n = max(2, LADDER_NUMBERS // sum(ladder))
     results: list[DotProductResult] = []
-    place = st.container()
+    place = st.empty()
     for d_k in ladder:
         found = rung(replace(model, d_k=d_k), n, len(ladder))
         if found is None:
             break
         results.append(found)
+        with place.container():  # drawn anew with every rung
+            left, right = st.columns([3, 2])
+            common.show_chart(ladder_chart(results), left)
+            common.show_chart(ratio_chart(results, height=250), right)
     if not results:
         return
-    with place:
-        left, right = st.columns([3, 2])
-        common.show_chart(ladder_chart(results), left)
-        common.show_chart(ratio_chart(results, height=250), right)
     slope = collect_sweep(results, SEED.value())
     if slope.slope_before and slope.slope_after:
         st.markdown(

@@ -20,7 +20,7 @@ from simulation.row_theory import freezing_d_k
 common.through_router()
 
 KEYS = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
-TOPS = [256, 1024, 4096, 16384, 65536, 1048576]
+TOPS = [256, 1024, 4096, 16384, 65536, 1_000_000]
 MAX_PLAIN_TOP = 16384  # entries other than normal are drawn component by component
 STATISTIC_WORDS = {
     "mean": "mean",
@@ -42,10 +42,10 @@ QUANTITY_WORDS = {
 
 N_KEYS = common.Setting("keys", 128, common.option([str(n) for n in KEYS]))
 TOP = common.Setting("up_to", 1024, common.option([str(d) for d in TOPS]))
-FAMILY = common.Setting("entries", "normal", common.option(ENTRIES))
+FAMILY = common.Setting("row_entries", "normal", common.option(ENTRIES))
 QUANTITY = common.Setting("quantity", "query_gradient", common.option(QUANTITIES))
 STATISTIC = common.Setting("statistic", "median", common.option(ROW_STATISTICS))
-SEED = common.Setting("seed", 0, common.whole(0, common.MAX_SEED))
+SEED = common.Setting("row_seed", 0, common.whole(0, common.MAX_SEED))
 SETTINGS = (N_KEYS, TOP, FAMILY, QUANTITY, STATISTIC, SEED)
 
 
@@ -103,7 +103,7 @@ def the_plan() -> Plan:
 def measure(model: QueryKeyModel) -> DecayResult | None:
     """Measure the ladder rung by rung, drawing the chart anew as each one comes, and say the finding."""
     plan, seed = the_plan(), SEED.value()
-    ladder = [d for d in (4**p for p in range(11)) if d <= TOP.value()]
+    ladder = sorted({TOP.value(), *(4**p for p in range(10) if 4**p <= TOP.value())})
     sentence, chart = st.empty(), st.empty()
     rungs: list[tuple[DecayRecord, ...]] = []
     for d_k in ladder:
@@ -164,13 +164,16 @@ def say(result: DecayResult) -> None:
     def compare(d: int) -> str:
         raw, scaled = pairs[d]
         ratio = raw.estimate / scaled.estimate
-        size = f"{significant(ratio, 2)} times larger" if ratio >= 1 else f"{significant(1 / ratio, 2)} times smaller"
         if raw.estimate == 0:
-            size = "below 1e-308"
+            size = "more than 1e300 times smaller"
+        elif ratio >= 1:
+            size = f"{significant(ratio, 2)} times larger"
+        else:
+            size = f"{significant(1 / ratio, 2)} times smaller"
         return (
             f"at $d_k={d:,}$ the typical raw gradient with respect to $q$ is **{size}** than the scaled one "
             f"({plus_minus(raw.estimate, raw.standard_error)} against {plus_minus(scaled.estimate, scaled.standard_error)})"
-        ).replace("below 1e-308** than", "below 1e-308**, against")
+        )
 
     words = [f"With $n={n}$ keys, {compare(peak)}"]
     if last != peak:

@@ -5,6 +5,7 @@ inconclusive and none refuted, 130 interrupted.
 """
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -37,6 +38,8 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe that cannot carry √ gets its escape, not a lost run
+        sys.stdout.reconfigure(errors="backslashreplace")
     options = _parser().parse_args(_with_numbers_apart(words))
     run: Callable[[argparse.Namespace], int] = options.run
     try:
@@ -127,7 +130,7 @@ def _add_common_options(parser: argparse.ArgumentParser) -> None:
 def _whole(text: str) -> Any:
     """Read a whole number; anything else goes on as it is, for the library to refuse by name."""
     try:
-        return int(text.replace(",", "").replace("_", "")) if text.strip() else text
+        return int(text)
     except ValueError:
         return _real(text)
 
@@ -137,6 +140,12 @@ def _real(text: str) -> Any:
         return float(text)
     except ValueError:
         return text
+
+
+def _print_json(record: dict[str, Any]) -> None:
+    """Print a record as JSON, with escapes for what the output's encoding may not carry."""
+    readable = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    print(json.dumps(record, indent=2, allow_nan=False, ensure_ascii=not readable))
 
 
 def _departures(options: argparse.Namespace) -> dict[str, Any]:
@@ -171,7 +180,7 @@ def _validate(options: argparse.Namespace) -> int:
     model = QueryKeyModel(options.d_k, **_departures(options))
     result = dot_products(model, scale=options.scale, **_run_arguments(options))
     if options.json:
-        print(result.to_json())
+        _print_json(result.to_dict())
     else:
         print(result)
         print(_plan_line(model))
@@ -189,7 +198,10 @@ def _plan_line(model: QueryKeyModel) -> str:
 
 def _sweep(options: argparse.Namespace) -> int:
     result = sweep(options.d_k, **_run_arguments(options), **_departures(options))
-    print(result.to_json() if options.json else result)
+    if options.json:
+        _print_json(result.to_dict())
+    else:
+        print(result)
     return 0
 
 
@@ -210,7 +222,10 @@ def _decay(options: argparse.Namespace) -> int:
         progress=_progress("heads"),
         **_departures(options),
     )
-    print(result.to_json() if options.json else result)
+    if options.json:
+        _print_json(result.to_dict())
+    else:
+        print(result)
     return 0
 
 
@@ -222,7 +237,7 @@ def _softmax(options: argparse.Namespace) -> int:
     weights, jacobian = softmax(logits), softmax_jacobian(logits)
     if options.json:
         record = {"logits": logits, "weights": weights.tolist(), "jacobian": jacobian.tolist(), **figures}
-        print(json.dumps(record, indent=2, allow_nan=False))
+        _print_json(record)
         return 0
     print("weights    ", " ".join(f"{weight:>12.6g}" for weight in weights))
     for label, row in zip(["jacobian"] + [""] * (len(logits) - 1), jacobian, strict=True):

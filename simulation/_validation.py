@@ -55,18 +55,35 @@ def one_of(name: str, value: Any, allowed: Sequence[str], aliases: dict[str, str
     return text
 
 
-def logits_array(value: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return `value` as float64 logits, shape (..., n) with n >= 1.
+def ladder_of(value: Any) -> list[int]:
+    """Return `value` as a list of 1 to 1,000 different head dimensions, or raise ValueError."""
+    try:
+        rungs = list(value)
+    except TypeError:
+        rungs = []
+    ladder = [whole_number("d_k", rung, 1, MAX_D_K) for rung in rungs[:1001]]
+    if not 1 <= len(rungs) <= 1000 or len(set(ladder)) < len(ladder):
+        raise ValueError(f"`d_k` must hold 1 to 1,000 different head dimensions; received {shown(value)}.")
+    return ladder
 
-    Minus infinity is allowed (a masked key) as long as a row keeps one finite logit.
-    """
+
+def real_array(value: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return logits of any shape as float64, or raise ValueError where they are no numbers."""
     try:
         raw = np.asarray(value)
     except ValueError:  # rows of unequal length
         raise ValueError(f"`logits` must be numbers in rows of equal length; received {shown(value)}.") from None
     if raw.dtype.kind not in "iufb":
         raise ValueError(f"`logits` must be real numbers; received {shown(value)}.")
-    logits = raw.astype(np.float64)
+    return raw.astype(np.float64)
+
+
+def logits_array(value: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return `value` as float64 logits, shape (..., n) with n >= 1.
+
+    Minus infinity is allowed (a masked key) as long as a row keeps one finite logit.
+    """
+    logits = real_array(value)
     if logits.ndim == 0 or logits.shape[-1] == 0:
         raise ValueError(f"`logits` must hold at least one number along the last axis; received shape {logits.shape}.")
     bad = np.isnan(logits) | (logits == np.inf)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.model import QueryKeyModel
+from simulation.normals import standard_normals
 from simulation.products import product
 from simulation.sampling import draw_keys, draw_queries
 
@@ -124,7 +125,7 @@ def draw_rows(model: QueryKeyModel, seed: np.random.SeedSequence, rows: int, n: 
     """
     rng = np.random.Generator(np.random.SFC64(seed))
     norms = model.q_std * model.k_std * np.sqrt(rng.chisquare(model.d_k, rows))
-    return norms[:, None] * rng.standard_normal((rows, n), dtype=np.float32).astype(np.float64)
+    return norms[:, None] * standard_normals(rng, rows * n).reshape(rows, n).astype(np.float64)
 
 
 def require_sampler(model: QueryKeyModel, sampler: Sampler) -> None:

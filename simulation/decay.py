@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from simulation._validation import one_of, real_number, shown, whole_number
+from simulation._validation import ladder_of, one_of, real_number, whole_number
 from simulation.attention_heads import SAMPLERS, Heads, Sampler, draw_heads, draw_rows, heads_in_chunk, require_sampler
 from simulation.decay_theory import exact_value
 from simulation.experiments import Progress
@@ -164,9 +164,7 @@ def gradient_decay(
     >>> abs(scaled.estimate - scaled.exact) < 4 * scaled.standard_error
     True
     """
-    ladder = list(d_k)
-    if not 1 <= len(ladder) <= 1000 or len(set(ladder)) < len(ladder):
-        raise ValueError(f"`d_k` must hold 1 to 1,000 different head dimensions; received {shown(d_k)}.")
+    ladder = ladder_of(d_k)
     seed = seed_of(rng)
     plan = plan_of(n_keys, n_rows, quantities, statistics, sampler, queries, confidence)
     models = [QueryKeyModel(rung, **departures) for rung in ladder]

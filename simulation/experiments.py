@@ -226,9 +226,10 @@ def _fit(model: QueryKeyModel, histogram: Histogram) -> Fit:
     moments, law, n = model.moments(), exact_law(model), histogram.n
     inside = np.concatenate([[histogram.underflow], histogram.counts])
     cumulative = np.cumsum(inside) / n
-    spread = math.sqrt(moments.variance) if 0 < moments.variance < math.inf else math.nan
-    normal = special.ndtr((histogram.edges - moments.mean) / spread)
-    measured = float(np.abs(cumulative - normal).max())
+    measured = None
+    if 0 < moments.variance < math.inf:
+        normal = special.ndtr((histogram.edges - moments.mean) / math.sqrt(moments.variance))
+        measured = float(np.abs(cumulative - normal).max())
     noise = math.sqrt(math.log(2 / 0.05) / (2 * n))  # Dvoretzky-Kiefer-Wolfowitz, Massart's constant
     if law is None:
         return Fit(None, None, None, None, measured, noise)

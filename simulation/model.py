@@ -15,6 +15,7 @@ from simulation._validation import MAX_D_K, one_of, real_number, whole_number
 Entries = Literal["normal", "uniform", "rademacher", "laplace", "student_t"]
 ENTRIES: tuple[Entries, ...] = ("normal", "uniform", "rademacher", "laplace", "student_t")
 ALIASES = {"gaussian": "normal", "t": "student_t", "student": "student_t"}
+MIN_STD = 1e-6
 MAX_SHIFT = 1e4  # largest |mean| and std: products of float32 draws stay far from overflow
 
 
@@ -48,7 +49,7 @@ class QueryKeyModel:
     q_mean, k_mean : float
         Means of the entries, from -10,000 to 10,000.
     q_std, k_std : float
-        Standard deviations of the entries, above 0 and at most 10,000.
+        Standard deviations of the entries, from 1e-6 to 10,000.
     correlation : float
         Correlation of q_i with k_i, from -1 to 1.
 
@@ -83,9 +84,9 @@ class QueryKeyModel:
             "d_k": whole_number("d_k", self.d_k, 1, MAX_D_K),
             "entries": one_of("entries", self.entries, ENTRIES, ALIASES),
             "q_mean": real_number("q_mean", self.q_mean, -MAX_SHIFT, MAX_SHIFT),
-            "q_std": real_number("q_std", self.q_std, 0, MAX_SHIFT, open_low=True),
+            "q_std": real_number("q_std", self.q_std, MIN_STD, MAX_SHIFT),
             "k_mean": real_number("k_mean", self.k_mean, -MAX_SHIFT, MAX_SHIFT),
-            "k_std": real_number("k_std", self.k_std, 0, MAX_SHIFT, open_low=True),
+            "k_std": real_number("k_std", self.k_std, MIN_STD, MAX_SHIFT),
             "correlation": real_number("correlation", self.correlation, -1, 1),
         }
         for name, value in clean.items():
@@ -111,8 +112,8 @@ class QueryKeyModel:
 
     @property
     def has_exact_law(self) -> bool:
-        """Whether `theory.DotProductLaw` gives the law of q·k: normal entries with mean 0."""
-        return self.entries == "normal" and self.q_mean == 0 and self.k_mean == 0
+        """Whether `theory.DotProductLaw` gives the law of q·k: normal entries with mean 0, not quite aligned."""
+        return self.entries == "normal" and self.q_mean == self.k_mean == 0 and abs(self.correlation) <= 0.9999
 
     def component_moments(self) -> Moments:
         """Return the exact moments of one component product q_i k_i."""

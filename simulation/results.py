@@ -57,14 +57,14 @@ class Fit:
 
     The chi-square test is None where the law has no closed form here. `distance_to_normal` is the
     exact Kolmogorov distance (None likewise), `measured_distance` the one seen at the histogram's
-    edges, and `noise` the largest that chance alone shows in 95 % of runs of this length.
+    edges (None for a law without a variance), and `noise` the largest that chance alone shows in 95 % of runs of this length.
     """
 
     chi_square: float | None
     degrees_of_freedom: int | None
     p_value: float | None
     distance_to_normal: float | None
-    measured_distance: float
+    measured_distance: float | None
     noise: float
 
 

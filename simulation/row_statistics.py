@@ -18,8 +18,12 @@ QUANTILES = {"q10": 0.1, "median": 0.5, "q90": 0.9}
 ROW_STATISTICS = ("mean", "rms", "q10", "median", "q90")
 
 
-def row_estimate(values: FloatArray, statistic: str, confidence: float, exact: float | None = None) -> Estimate:
+def row_estimate(
+    values: FloatArray, statistic: str, confidence: float, exact: float | None = None, *, signed: bool = False
+) -> Estimate:
     """Return one statistic of `values` (heads, rows), its standard error and interval.
+
+    Values are sizes, and no interval reaches below 0, unless they are `signed`.
 
     Mean and rms: spread of the heads' means (delta method for the rms). Quantiles: Woodruff's
     interval, from the spread of each head's share of rows below the estimate; the standard error
@@ -47,7 +51,8 @@ def row_estimate(values: FloatArray, statistic: str, confidence: float, exact: f
         square, square_error = _mean(np.square(values / top))
         root = math.sqrt(square)
         estimate, error = top * root, top * square_error / (2 * root) if root else 0.0
-    return Estimate(estimate, error, (max(estimate - t * error, 0.0), estimate + t * error), exact)
+    low = estimate - t * error if signed else max(estimate - t * error, 0.0)
+    return Estimate(estimate, error, (low, estimate + t * error), exact)
 
 
 def _mean(values: FloatArray) -> tuple[float, float]:

@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from simulation._validation import MAX_SEED, shown, whole_number
 from simulation.model import QueryKeyModel
+from simulation.normals import standard_normals
 
 FloatArray = npt.NDArray[np.float64]
-DrawArray = npt.NDArray[np.float32]
+DrawArray = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Seed = int | np.random.SeedSequence | np.random.Generator | None
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ def seed_of(rng: Seed) -> int:
     if isinstance(rng, np.random.Generator):
         return int(rng.integers(2**_SEED_BITS))
     if isinstance(rng, np.random.SeedSequence):
-        if not rng.spawn_key and isinstance(rng.entropy, int):
+        if not rng.spawn_key and isinstance(rng.entropy, int) and rng.entropy <= MAX_SEED:
             return rng.entropy
         return int(rng.generate_state(1, np.uint64)[0]) >> (64 - _SEED_BITS)
     try:
@@ -79,7 +80,7 @@ def chunk_pairs(d_k: int) -> int:
 
 
 def draw_pairs(model: QueryKeyModel, rng: np.random.Generator, size: int) -> tuple[DrawArray, DrawArray]:
-    """Draw `size` independent pairs: q and k, each of shape (size, d_k), float32.
+    """Draw `size` independent pairs: q and k, each of shape (size, d_k), float32 (float64 with a mean).
 
     Examples
     --------
@@ -96,7 +97,7 @@ def draw_pairs(model: QueryKeyModel, rng: np.random.Generator, size: int) -> tup
 
 
 def draw_queries(model: QueryKeyModel, rng: np.random.Generator, shape: tuple[int, int]) -> DrawArray:
-    """Draw entries of queries alone, shape (queries, any number of their components), float32."""
+    """Draw entries of queries alone, shape (queries, any number of their components)."""
     return _moved(_standardised(model, rng, shape), model.q_mean, model.q_std)
 
 
@@ -106,11 +107,14 @@ def draw_keys(model: QueryKeyModel, rng: np.random.Generator, shape: tuple[int, 
 
 
 def _moved(entries: DrawArray, mean: float, std: float) -> DrawArray:
-    """Give standardised entries their mean and standard deviation, in place."""
+    """Give standardised entries their mean and standard deviation; with a mean they become float64.
+
+    Next to a large mean float32 would round the entries' spread away.
+    """
+    if mean != 0:
+        return std * entries.astype(np.float64) + mean
     if std != 1:
         entries *= np.float32(std)
-    if mean != 0:
-        entries += np.float32(mean)
     return entries
 
 
@@ -118,7 +122,7 @@ def _standardised(model: QueryKeyModel, rng: np.random.Generator, shape: tuple[i
     """Draw entries with mean 0 and variance 1 of the model's family."""
     match model.entries:
         case "normal":
-            return rng.standard_normal(shape, dtype=np.float32)
+            return standard_normals(rng, shape[0] * shape[1]).reshape(shape)
         case "uniform":
             u = rng.random(shape, dtype=np.float32)
             u -= np.float32(0.5)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from simulation._validation import logits_array
+from simulation._validation import logits_array, real_array
 from simulation.weights import SplitWeights, split_weights
 
 FloatArray = npt.NDArray[np.float64]
@@ -44,8 +44,9 @@ def softmax(logits: npt.ArrayLike, axis: int = -1) -> FloatArray:
     >>> bool((softmax([1000, 1001]) == softmax([0, 1])).all())
     True
     """
-    moved = np.moveaxis(np.asarray(logits), axis, -1) if np.ndim(logits) else logits
-    return np.moveaxis(split_weights(logits_array(moved)).weights, -1, axis)
+    x = real_array(logits)
+    rows = logits_array(np.moveaxis(x, axis, -1) if x.ndim else x)
+    return np.moveaxis(split_weights(rows).weights, -1, axis)
 
 
 def softmax_jacobian(logits: npt.ArrayLike) -> FloatArray:

@@ -106,12 +106,17 @@ class MomentState:
     @property
     def skewness(self) -> float:
         """Third standardised moment (divided by n); NaN for a constant."""
-        return self.m3 / self.n / (self.m2 / self.n) ** 1.5 if self.m2 > 0 else math.nan
+        return self.m3 / self.n / (self.m2 / self.n) ** 1.5 if self._has_shape else math.nan
 
     @property
     def kurtosis(self) -> float:
         """Fourth standardised moment (divided by n; 3 for a normal law); NaN for a constant."""
-        return self.m4 / self.n / (self.m2 / self.n) ** 2 if self.m2 > 0 else math.nan
+        return self.m4 / self.n / (self.m2 / self.n) ** 2 if self._has_shape else math.nan
+
+    @property
+    def _has_shape(self) -> bool:
+        """Whether the spread is above 1e-70: fourth powers of smaller ones are no doubles."""
+        return self.n > 0 and self.m2 / self.n > 1e-140
 
 
 def standard_errors(moments: Sequence[float], variance: float, n: int) -> dict[str, float]:
@@ -161,7 +166,10 @@ def _delta_error(influence: Sequence[float], moments: Sequence[float], n: int) -
     used = np.asarray(moments[: square.size])
     if not np.isfinite(used).all() or not np.isfinite(square).all():
         return math.inf
-    return math.sqrt(max(float(square @ used), 0.0) / n)
+    spread = float(square @ used)
+    if spread < 1e-12:  # random signs: their kurtosis has no spread to first order, and an error of 0 would be false
+        return math.inf
+    return math.sqrt(spread / n)
 
 
 def normal_quantile(confidence: float, *, claims: int = 1) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation._validation import shown
+from simulation._validation import ladder_of
 from simulation.experiments import CLAIMS, Progress, dot_products
 from simulation.model import QueryKeyModel
 from simulation.results import DotProductResult, SweepResult, versions
@@ -41,10 +41,7 @@ def iter_sweep(
     **departures: Any,
 ) -> Iterator[DotProductResult]:
     """Yield the results of `sweep` one by one, as they come; arguments as there."""
-    ladder = list(d_k)
-    if not 1 <= len(ladder) <= 1000 or len(set(ladder)) < len(ladder):
-        raise ValueError(f"`d_k` must hold 1 to 1,000 different head dimensions; received {shown(d_k)}.")
-    models = [QueryKeyModel(rung, **departures) for rung in ladder]
+    models = [QueryKeyModel(rung, **departures) for rung in ladder_of(d_k)]
     seed = seed_of(rng)
     options: dict[str, Any] = {"tolerance": tolerance, "confidence": confidence}
     options |= {"workers": workers, "progress": progress}
@@ -101,7 +98,7 @@ def collect_sweep(results: Sequence[DotProductResult], seed: int) -> SweepResult
 
 def _slope(variances: Sequence[Estimate], results: Sequence[DotProductResult]) -> Estimate | None:
     """Weighted least squares of ln Var on ln d_k; weights from the relative standard errors."""
-    if len(results) < 2 or any(v.standard_error in (None, 0.0) or not v.exact for v in variances):
+    if len(results) < 2 or any(v.standard_error in (None, 0.0) or not v.exact or v.estimate <= 0 for v in variances):
         return None
     x = np.log([r.model.d_k for r in results])
     relative = np.array([v.standard_error or math.nan for v in variances]) / np.array([v.exact or 1 for v in variances])

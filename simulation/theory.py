@@ -100,7 +100,10 @@ class DotProductLaw:
         flat = points.ravel()
         out = np.empty_like(flat)
         order = np.argsort(np.abs(flat))
-        for start in range(0, flat.size, _BLOCK):
+        out[np.isposinf(flat)] = 0.0 if density else 1.0
+        out[np.isneginf(flat)] = 0.0
+        order = order[np.isfinite(flat[order])]
+        for start in range(0, order.size, _BLOCK):
             block = order[start : start + _BLOCK]
             out[block] = _mixture(flat[block], self.d_k, self.correlation, density=density)
         return out.reshape(points.shape)
@@ -119,7 +122,8 @@ class DotProductLaw:
         unit = DotProductLaw(self.d_k, 1.0, self.correlation)
 
         def excess(x: float) -> float:
-            return math.log(float(unit.cdf(x))) - math.log(p)
+            below = float(unit.cdf(x))
+            return (math.log(below) if below else -1000.0) - math.log(p)
 
         while excess(low) > 0:
             low -= 2 * (high - low)
@@ -167,7 +171,7 @@ def _span(x: FloatArray, d_k: int, rho: float) -> tuple[float, float, int]:
 
 def _reach(fast: npt.ArrayLike, slow: npt.ArrayLike) -> FloatArray:
     """Return t > 0 with fast (e^t - 1 - t) + slow (e^-t - 1 + t) >= _DEPTH, from simple lower bounds."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         f, s = (np.maximum(np.asarray(c, dtype=np.float64), 0.0) for c in (fast, slow))
         by_fast = np.minimum(np.sqrt(2 * _DEPTH / f), np.maximum(1.7, np.log(2 * _DEPTH / f)))
         quadratic = np.sqrt(3 * _DEPTH / s)

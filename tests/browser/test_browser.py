@@ -8,7 +8,12 @@ import pytest
 
 from tests.browser.conftest import PICTURES, open_page, settle
 
-PAGES = {"dot_products": "/", "softmax_by_hand": "/softmax_by_hand", "method": "/method"}
+PAGES = {
+    "dot_products": "/",
+    "gradient_decay": "/gradient_decay",
+    "softmax_by_hand": "/softmax_by_hand",
+    "method": "/method",
+}
 
 CONTRAST = """() => {
   const light = (c) => { const v = c / 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };

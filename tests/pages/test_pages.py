@@ -180,3 +180,33 @@ def test_method_page_is_the_document() -> None:
     app = open_page("method")
     document = (Path(DASHBOARD).parent / "docs" / "method.md").read_text(encoding="utf-8")
     assert app.markdown[0].value.strip() == document.strip()
+
+
+def test_gradient_decay_says_its_finding_and_draws_every_chart() -> None:
+    app = open_page("gradient_decay", keys="128")
+    words = said(app)
+    assert "times larger" in words
+    assert "times smaller" in words
+    assert len(charts(app)) == 4
+    assert "d_k = 1024" in charts(app)[0]["description"]
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        {"keys": "2", "up_to": "1000000", "statistic": "median", "quantity": "trace"},
+        {"keys": "16", "row_entries": "rademacher", "statistic": "rms", "quantity": "query_gradient"},
+        {"keys": "4", "row_entries": "student_t", "statistic": "q10", "quantity": "entropy"},
+        {"keys": "8", "statistic": "mean", "quantity": "largest_weight"},
+    ],
+)
+def test_gradient_decay_runs_with_many_settings(link: dict[str, str]) -> None:
+    app = open_page("gradient_decay", **link)
+    assert link["quantity"].replace("_", " ") in charts(app)[0]["description"]
+    assert not app.error
+
+
+def test_gradient_decay_refuses_what_would_take_too_long() -> None:
+    app = open_page("gradient_decay", row_entries="laplace", up_to="1000000")
+    assert "received 1,000,000" in said(app)
+    assert not charts(app)
