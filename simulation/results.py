@@ -5,16 +5,15 @@ Every result prints as a table, turns into a tidy pandas frame (`to_frame`) and 
 """
 
 import dataclasses
-import json
 import math
 import platform
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+import scipy
 
 from simulation.histograms import Histogram
 from simulation.model import QueryKeyModel
@@ -32,7 +31,7 @@ def versions() -> dict[str, str]:
     return {
         "simulation": __version__,
         "numpy": np.__version__,
-        "scipy": metadata.version("scipy"),
+        "scipy": scipy.__version__,
         "python": platform.python_version(),
     }
 
@@ -57,7 +56,8 @@ class Fit:
 
     The chi-square test is None where the law has no closed form here. `distance_to_normal` is the
     exact Kolmogorov distance (None likewise), `measured_distance` the one seen at the histogram's
-    edges (None for a law without a variance), and `noise` the largest that chance alone shows in 95 % of runs of this length.
+    edges (None for a law without a variance), and `noise` the largest that chance alone shows in
+    95 % of runs of this length.
     """
 
     chi_square: float | None
@@ -77,11 +77,15 @@ class Record:
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return the result as JSON text; `from_json` reads it back."""
+        import json
+
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the result that `to_json` wrote."""
+        import json
+
         result: Self = _rebuild(cls, json.loads(text))
         return result
 

@@ -6,7 +6,6 @@ number of threads, and a longer run keeps the samples of a shorter one.
 """
 
 import os
-import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -48,6 +47,8 @@ def seed_of(rng: Seed) -> int:
     (7, 7)
     """
     if rng is None:
+        import secrets
+
         return secrets.randbits(_SEED_BITS)
     if isinstance(rng, np.random.Generator):
         return int(rng.integers(2**_SEED_BITS))
