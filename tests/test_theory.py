@@ -207,6 +207,20 @@ def test_the_ends_of_the_line_have_their_limits():
     assert law.pdf(x) == pytest.approx([0, float(law.pdf(1.0)), 0])
 
 
+def test_points_that_are_no_numbers_get_none_and_spoil_no_others():
+    law, x = DotProductLaw(64), np.array([math.nan, 1.0])
+    for name in FUNCTIONS:
+        values = getattr(law, name)(x)
+        assert math.isnan(values[0]), name
+        assert values[1] == pytest.approx(float(getattr(law, name)(1.0)), rel=1e-12)
+
+
+@pytest.mark.parametrize("x", [1e7, 1e300])
+def test_points_past_every_tail_have_their_limits(x):
+    law = DotProductLaw(64)
+    assert [float(law.cdf(x)), float(law.sf(x)), float(law.pdf(x))] == pytest.approx([1, 0, 0], abs=1e-12)
+
+
 @pytest.mark.parametrize("x", [1e-320, 3e-158, 1e-30])
 def test_points_next_to_zero_are_no_trouble(x):
     assert float(DotProductLaw(2).pdf(x)) == pytest.approx(0.5, rel=1e-14)

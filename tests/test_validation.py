@@ -45,7 +45,7 @@ def test_any_kind_of_whole_number_is_a_head_dimension(d_k):
     assert model == QueryKeyModel(64)
 
 
-@pytest.mark.parametrize("n_samples", [1, 0, -5, "x", 2.5, 1e6, True, None, 10**13, math.nan])
+@pytest.mark.parametrize("n_samples", [1, 0, -5, "x", 2.5, 1e6, True, 10**13, math.nan])
 def test_a_run_has_at_least_two_samples(n_samples):
     with refused("n_samples", "must be a whole number from 2", repr(n_samples)):
         dot_products(MODEL, n_samples)
