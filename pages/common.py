@@ -19,7 +19,10 @@ HERE = Path(__file__).parent
 PAGES = (
     ("dot_products.py", "Dot products", ":material/scatter_plot:"),
     ("gradient_decay.py", "Gradient decay", ":material/trending_down:"),
+    ("other_scalings.py", "Other scalings", ":material/tune:"),
     ("softmax_by_hand.py", "Softmax by hand", ":material/calculate:"),
+    ("your_qk.py", "Your q and k", ":material/upload_file:"),
+    ("claims.py", "Claims", ":material/fact_check:"),
     ("method.py", "Method", ":material/menu_book:"),
 )
 MAX_STORED = 128  # results kept for all visitors together, each a summary of some 20 kB
@@ -113,6 +116,7 @@ def bind_settings(settings: Sequence[Setting]) -> Callable[[Setting], dict[str, 
     Call before the controls are drawn. A refused value leaves the address bar and the default
     takes its place; the message names it.
     """
+    st.session_state.setdefault("_defaults", {}).update({setting.key: setting.default for setting in settings})
     refused = {setting.key: why for setting in settings if (why := _refusal(setting))}
     unbound = _drop_from_link(refused) if refused else set()
     for setting in settings:
@@ -195,13 +199,15 @@ def store() -> Store:
 Progress = Callable[[int, int], None]
 
 
-def computed(key: Hashable, label: str, work: Callable[[Progress], Any]) -> Any:
+def computed(key: Hashable, label: str, work: Callable[[Progress], Any], shelf: Store | None = None) -> Any:
     """Return the stored result of `key`, or run `work` with a progress bar and a Stop button.
 
-    Returns None when the reader has stopped this run; then a button runs it again. Stop works
-    because any click ends the running script at its next call to Streamlit, here the progress bar.
+    Results are stored for all visitors, or on a `shelf` of the visitor's own. Returns None when the
+    reader has stopped this run; then a button runs it again. Stop works because any click ends the
+    running script at its next call to Streamlit, here the progress bar.
     """
-    if (found := store().get(key)) is not None:
+    kept = store() if shelf is None else shelf
+    if (found := kept.get(key)) is not None:
         return found
     if st.session_state.get("_stopped") == key:
         st.info(f"{label}: stopped.", icon=":material/stop_circle:")
@@ -218,7 +224,7 @@ def computed(key: Hashable, label: str, work: Callable[[Progress], Any]) -> Any:
     finally:
         store().runs.release()
     place.empty()
-    store().put(key, result)
+    kept.put(key, result)
     return result
 
 
@@ -240,10 +246,10 @@ def _shown_on(bar: Any, label: str) -> Progress:
     return show
 
 
-def show_chart(chart: alt.TopLevelMixin, place: Any = st) -> None:
+def show_chart(chart: alt.TopLevelMixin, place: Any = st, **options: Any) -> None:
     """Draw a chart with labels in the colour of the page's text: the theme's grey is too faint to read."""
     ink = {"labelColor": "currentColor", "titleColor": "currentColor"}
-    place.altair_chart(chart.configure_axis(**ink).configure_legend(**ink))
+    place.altair_chart(chart.configure_axis(**ink).configure_legend(**ink), **options)
 
 
 # Handing over -----------------------------------------------------------------------------------
@@ -255,10 +261,26 @@ def link(settings: Sequence[Setting]) -> str:
     return f"{st.context.url or ''}?{urlencode(values)}"
 
 
+def exactly(wanted: Mapping[str, str], but: Sequence[Setting]) -> dict[str, str]:
+    """Return parameters for a link within the site that opens a page with these settings and no others.
+
+    A page keeps what the visitor last chose on it, so what was chosen goes back to its default by name; but not
+    the settings `but`, of the page that holds the link.
+    """
+    kept = {key: default for key, default in st.session_state.get("_defaults", {}).items() if key not in wanted}
+    for setting in but:
+        kept.pop(setting.key, None)
+    back = {key: str(default) for key, default in kept.items() if st.session_state.get(key, default) != default}
+    return {**back, **wanted}
+
+
 def hand_over(
     name: str, frame: Callable[[], pd.DataFrame], record: Callable[[], str], code: str, settings: Sequence[Setting]
 ) -> None:
-    """Draw the last part of a page: CSV, JSON, the link that restores it, the Python that repeats it."""
+    """Draw the last part of a page: CSV, JSON, the link that restores it, the Python that repeats it.
+
+    Without `settings` there is no link: what is on the screen is the visitor's own.
+    """
     st.subheader("Take it with you")
     with st.container(horizontal=True):
         st.download_button(
@@ -272,8 +294,9 @@ def hand_over(
         st.download_button(
             "JSON", record, f"{name}.json", "application/json", on_click="ignore", icon=":material/download:"
         )
-    st.caption("A link that shows the same page:")
-    st.code(link(settings), language=None, wrap_lines=True)
+    if settings:
+        st.caption("A link that shows the same page:")
+        st.code(link(settings), language=None, wrap_lines=True)
     st.caption("The Python that repeats it:")
     st.code(code, language="python")
 

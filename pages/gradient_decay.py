@@ -6,8 +6,9 @@ import pandas as pd
 import streamlit as st
 
 from pages import common
-from simulation.decay import DecayRecord, DecayResult, Plan, collect_decay, decay_rung, plan_of
+from simulation.decay import DecayRecord, DecayResult, collect_decay, decay_rung
 from simulation.decay_charts import decay_chart, distribution_chart, phase_chart, precision_map
+from simulation.decay_rows import Plan, plan_of
 from simulation.decay_slopes import decay_slopes
 from simulation.formatting import interval_text, plus_minus, significant
 from simulation.low_precision import FORMATS, low_precision

@@ -12,12 +12,18 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from simulation._commands import add_checkpoint_option, add_dask_option, add_precision_option, executor_at
+from simulation._diagnose_command import add_diagnose
+from simulation.comparison import compare_scorings
 from simulation.decay import DECAY_LADDER, gradient_decay
-from simulation.experiments import Progress, dot_products
+from simulation.experiments import dot_products
+from simulation.methods import METHODS
 from simulation.model import ENTRIES, QueryKeyModel
+from simulation.parallel import Progress
 from simulation.results import __version__
 from simulation.row_sizes import QUANTITIES
 from simulation.row_statistics import ROW_STATISTICS
+from simulation.scored_rows import ROW_QUANTITIES
 from simulation.softmax import jacobian_sizes, softmax, softmax_jacobian
 from simulation.statistics import samples_for_precision
 from simulation.sweeps import DEFAULT_LADDER, SWEEP_TOLERANCE, sweep
@@ -85,12 +91,18 @@ def _parser() -> argparse.ArgumentParser:
     decay.add_argument("--d-k", type=_whole, nargs="+", default=list(DECAY_LADDER), metavar="N", help="head dimensions")
     decay.add_argument("--keys", type=_whole, default=128, metavar="N", help="keys in a row (default 128)")
     decay.add_argument("--rows", type=_whole, default=4096, metavar="N", help="rows for each d_k (default 4,096)")
+    add_precision_option(decay, _real, "the mean trace")
     decay.add_argument("--quantity", nargs="+", default=None, metavar="NAME", help=f"any of {', '.join(QUANTITIES)}")
     decay.add_argument("--statistic", nargs="+", default=None, metavar="NAME", help=", ".join(ROW_STATISTICS))
     decay.add_argument("--sampler", default="auto", metavar="NAME", help="auto, plain or conditional")
     _add_model_options(decay, correlation=False)
     _add_common_options(decay)
+    add_dask_option(decay)
     decay.set_defaults(run=_decay)
+
+    _add_scorings(commands.add_parser("scorings", help="other ways than 1/sqrt(d_k), side by side on the same draws"))
+
+    add_diagnose(commands, _whole, _real, _progress)
 
     by_hand = commands.add_parser("softmax", help="weights, Jacobian and its sizes of logits such as 3 1 -3")
     by_hand.add_argument("logits", nargs="*", metavar="LOGIT")
@@ -99,11 +111,32 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_scorings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--scoring", nargs="+", default=list(METHODS), metavar="NAME", help=f"any of {', '.join(METHODS)}"
+    )
+    parser.add_argument("--d-k", type=_whole, nargs="+", default=[64], metavar="N", help="head dimensions (default 64)")
+    parser.add_argument(
+        "--keys", type=_whole, nargs="+", default=[128], metavar="N", help="keys in a row (default 128)"
+    )
+    parser.add_argument(
+        "--correlation", type=_real, nargs="+", default=[0.0, 0.5], metavar="R", help="of aligned keys (default 0 0.5)"
+    )
+    parser.add_argument("--aligned", default="one", metavar="NAME", help="aligned keys of a row: one (default) or all")
+    parser.add_argument("--rows", type=_whole, default=2048, metavar="N", help="rows for each size (default 2,048)")
+    parser.add_argument("--quantity", nargs="+", metavar="NAME", help=f"any of {', '.join(ROW_QUANTITIES)}")
+    _add_common_options(parser)
+    parser.set_defaults(run=_scorings)
+
+
 def _add_run_options(parser: argparse.ArgumentParser, *, samples: int, tolerance: float) -> None:
-    parser.add_argument("--samples", type=_whole, default=samples, metavar="N", help=f"pairs (default {samples:,})")
+    parser.add_argument("--samples", type=_whole, metavar="N", help=f"pairs (default {samples:,})")
+    add_precision_option(parser, _real, "the variance")
+    add_checkpoint_option(parser)
     parser.add_argument("--tolerance", type=_real, default=tolerance, metavar="X", help=f"default {tolerance:g}")
     _add_model_options(parser)
     _add_common_options(parser)
+    add_dask_option(parser)
 
 
 def _add_model_options(parser: argparse.ArgumentParser, *, correlation: bool = True) -> None:
@@ -156,6 +189,8 @@ def _departures(options: argparse.Namespace) -> dict[str, Any]:
 def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "n_samples": options.samples,
+        "precision": options.precision,
+        "checkpoint": options.checkpoint,
         "rng": options.seed,
         "confidence": options.confidence,
         "tolerance": options.tolerance,
@@ -178,7 +213,8 @@ def _progress(unit: str = "chunks") -> Progress | None:
 
 def _validate(options: argparse.Namespace) -> int:
     model = QueryKeyModel(options.d_k, **_departures(options))
-    result = dot_products(model, scale=options.scale, **_run_arguments(options))
+    with executor_at(options.dask) as executor:
+        result = dot_products(model, scale=options.scale, executor=executor, **_run_arguments(options))
     if options.json:
         _print_json(result.to_dict())
     else:
@@ -197,7 +233,8 @@ def _plan_line(model: QueryKeyModel) -> str:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    result = sweep(options.d_k, **_run_arguments(options), **_departures(options))
+    with executor_at(options.dask) as executor:
+        result = sweep(options.d_k, executor=executor, **_run_arguments(options), **_departures(options))
     if options.json:
         _print_json(result.to_dict())
     else:
@@ -209,23 +246,46 @@ def _decay(options: argparse.Namespace) -> int:
     # a table of everything would not fit a screen: unless asked, print what the page shows first
     brief = ("trace", "query_gradient") if options.quantity is None and not options.json else QUANTITIES
     shown = ("mean", "rms", "median") if options.statistic is None and not options.json else ROW_STATISTICS
-    result = gradient_decay(
-        options.d_k,
-        options.keys,
-        n_rows=options.rows,
-        quantities=options.quantity or brief,
-        statistics=options.statistic or shown,
-        sampler=options.sampler,
-        rng=options.seed,
-        confidence=options.confidence,
-        workers=options.workers,
-        progress=_progress("heads"),
-        **_departures(options),
-    )
+    with executor_at(options.dask) as executor:
+        result = gradient_decay(
+            options.d_k,
+            options.keys,
+            n_rows=options.rows,
+            quantities=options.quantity or brief,
+            statistics=options.statistic or shown,
+            sampler=options.sampler,
+            rng=options.seed,
+            confidence=options.confidence,
+            precision=options.precision,
+            workers=options.workers,
+            executor=executor,
+            progress=_progress("heads"),
+            **_departures(options),
+        )
     if options.json:
         _print_json(result.to_dict())
     else:
         print(result)
+    return 0
+
+
+def _scorings(options: argparse.Namespace) -> int:
+    # as for decay: unless asked, a table of what the page shows first
+    brief = ("logit_std", "aligned_logit", "aligned_weight", "trace", "query_gradient")
+    result = compare_scorings(
+        options.scoring,
+        options.d_k,
+        options.keys,
+        options.correlation,
+        aligned=options.aligned,
+        quantities=options.quantity or (ROW_QUANTITIES if options.json else brief),
+        n_rows=options.rows,
+        rng=options.seed,
+        confidence=options.confidence,
+        workers=options.workers,
+        progress=_progress(),
+    )
+    print(result.to_json() if options.json else result)
     return 0
 
 

@@ -140,13 +140,24 @@ def guess_pair(names: Sequence[str]) -> MemberGuess:
         return MemberGuess(None, f"{len(pairs):,} pairs are named like q and k, {first}: choose one")
     for q, k in _pairs(names):
         return MemberGuess(None, f"{shown(q)} and {shown(k)} are named like weights, not like queries and keys")
-    fused = next((name for name in names if _FUSED.search(name)), None)
+    fused = next(filter(looks_fused, names), None)
     if fused is not None:
         return MemberGuess(None, f"{shown(fused)} is named like q, k and v in one: say how it is laid out to part it")
     if len(names) < 2:
         return MemberGuess(None, "one array alone cannot be both q and k")
     listed = ", ".join(shown(name) for name in names[:6]) + (", ..." if len(names) > 6 else "")
     return MemberGuess(None, f"the names {listed} do not say which is q and which is k")
+
+
+def looks_fused(name: str) -> bool:
+    """Return whether an array is named as one that holds q, k and v side by side.
+
+    Examples
+    --------
+    >>> looks_fused("h.0.attn.c_attn"), looks_fused("q_proj")
+    (True, False)
+    """
+    return _FUSED.search(name) is not None
 
 
 def guess_layout(shape: Sequence[int]) -> LayoutGuess:

@@ -21,7 +21,7 @@ Sampler = Literal["plain", "conditional"]
 SAMPLERS: tuple[Sampler, ...] = ("plain", "conditional")
 
 _SLICE_NUMBERS = 2**18  # entries of q and k held at once while heads are drawn
-_CHUNK_LOGITS = 2**15
+_CHUNK_LOGITS = 2**17
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,9 @@ def draw_rows(model: QueryKeyModel, seed: np.random.SeedSequence, rows: int, n: 
     """
     rng = np.random.Generator(np.random.SFC64(seed))
     norms = model.q_std * model.k_std * np.sqrt(rng.chisquare(model.d_k, rows))
-    return norms[:, None] * standard_normals(rng, rows * n).reshape(rows, n).astype(np.float64)
+    logits = standard_normals(rng, rows * n).reshape(rows, n).astype(np.float64)
+    logits *= norms[:, None]
+    return logits
 
 
 def require_sampler(model: QueryKeyModel, sampler: Sampler) -> None:

@@ -4,39 +4,30 @@ In: a ladder of d_k, the number of keys, the law of the entries. Out: a tidy rec
 scoring, quantity and statistic, with its Monte Carlo standard error and the exact value if known.
 """
 
-import math
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
-from simulation._validation import ladder_of, one_of, real_number, whole_number
-from simulation.attention_heads import SAMPLERS, Heads, Sampler, draw_heads, draw_rows, heads_in_chunk, require_sampler
+from simulation._validation import ladder_of
+from simulation.attention_heads import require_sampler
+from simulation.decay_rows import Plan, Values, plan_of, rung_values, values_to_precision, wish_of
 from simulation.decay_theory import exact_value
-from simulation.experiments import Progress
 from simulation.formatting import plus_minus, significant
 from simulation.model import QueryKeyModel
+from simulation.parallel import Progress, crew_of, worker_count
+from simulation.precision import Precision
 from simulation.results import Record, versions
-from simulation.row_sizes import QUANTITIES, row_sizes
+from simulation.row_sizes import QUANTITIES
 from simulation.row_statistics import ROW_STATISTICS, row_estimate
-from simulation.sampling import Seed, child_seed, in_order, seed_of, worker_count
-from simulation.scoring import SCORINGS, scale_factor
+from simulation.sampling import Seed, child_seed, seed_of
 from simulation.statistics import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FloatArray = npt.NDArray[np.float64]
-Values = dict[tuple[str, str], FloatArray]
 
 DECAY_LADDER = (1, 4, 16, 64, 256, 1024)
-MAX_KEYS = 4096
-MAX_ROWS = 2**20
-_PLAIN_UP_TO = 4096  # above it, "auto" draws normal entries conditionally: same law, no cost in d_k
-_MAX_QUERIES = 128
 
 
 @dataclass(frozen=True)
@@ -66,6 +57,7 @@ class DecayResult(Record):
     seed: int
     confidence: float
     versions: dict[str, str]
+    precision: tuple[Precision, ...] = ()
 
     def select(self, **wanted: Any) -> list[DecayRecord]:
         """Return the records whose fields have the wanted values, in order of d_k."""
@@ -83,8 +75,8 @@ class DecayResult(Record):
         """Return a table of the records, one line for each d_k, scoring and quantity."""
         statistics = list(dict.fromkeys(record.statistic for record in self.records))
         lines = [
-            f"{self.n_rows:,} rows for each d_k, {self.entries} entries, {self.sampler} sampler, seed {self.seed}; "
-            "± is one standard error, [ ] the exact value",
+            f"{'up to ' if self.precision else ''}{self.n_rows:,} rows for each d_k, {self.entries} entries, "
+            f"{self.sampler} sampler, seed {self.seed}; ± is one standard error, [ ] the exact value",
             f"{'d_k':>8} {'keys':>5} {'scoring':<11} {'quantity':<15}" + "".join(f"{s:<36}" for s in statistics),
         ]
         groups: dict[tuple[Any, ...], dict[str, DecayRecord]] = {}
@@ -93,7 +85,7 @@ class DecayResult(Record):
         for (d_k, n, scoring, quantity), found in groups.items():
             cells = "".join(f"{_cell(found[s]):<36}" for s in statistics)
             lines.append(f"{d_k:>8} {n:>5} {scoring:<11} {quantity:<15}{cells}".rstrip())
-        return "\n".join(lines)
+        return "\n".join([*lines, *map(str, self.precision)])
 
 
 def _cell(record: DecayRecord) -> str:
@@ -106,6 +98,8 @@ def gradient_decay(
     n_keys: int = 128,
     *,
     n_rows: int = 4096,
+    precision: float | None = None,
+    precision_of: Sequence[str] = ("trace", "mean"),
     rng: Seed = None,
     quantities: Sequence[str] = QUANTITIES,
     statistics: Sequence[str] = ROW_STATISTICS,
@@ -113,6 +107,7 @@ def gradient_decay(
     queries: int | None = None,
     confidence: float = 0.95,
     workers: int | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
     **departures: Any,
 ) -> DecayResult:
@@ -126,6 +121,12 @@ def gradient_decay(
         Keys in each row, from 2 to 4,096.
     n_rows : int
         Rows for each d_k, from 32 to 1,048,576; rounded up to whole heads, at least 16 of them.
+    precision : float, optional
+        Relative standard error wanted. Each d_k then takes whole chunks of heads until both
+        scorings have it, beginning with `n_rows` and looking again at every quarter more, up to
+        1,048,576 rows; `result.precision` says what it took.
+    precision_of : (str, str)
+        The quantity and the statistic that it is wanted of.
     rng : int, SeedSequence, Generator or None
         Seed; None draws one, and the result reports it. The stream of a rung depends on the seed
         and its d_k only; both scorings see the same draws.
@@ -139,8 +140,8 @@ def gradient_decay(
         Queries that share the keys of a head; by default as many as keys, at most 128.
     confidence : float
         Level of each interval.
-    workers : int, optional
-        Threads; the result does not depend on it.
+    workers, executor
+        As for `dot_products`; the result does not depend on them.
     progress : callable, optional
         Called with (heads done, heads in all) of each rung.
     **departures
@@ -167,70 +168,40 @@ def gradient_decay(
     ladder = ladder_of(d_k)
     seed = seed_of(rng)
     plan = plan_of(n_keys, n_rows, quantities, statistics, sampler, queries, confidence)
+    wish, crew = wish_of(precision, precision_of, plan), crew_of(workers, executor)
     models = [QueryKeyModel(rung, **departures) for rung in ladder]
     for model in models:
         require_sampler(model, plan.sampler_for(model))
-    rungs = [decay_rung(model, plan, seed, workers=workers, progress=progress) for model in models]
-    return collect_decay(rungs, models, plan, seed)
+    rungs, took = [], []
+    for model in models:
+        stream = child_seed(seed, model.d_k)
+        if wish is None:
+            values = rung_values(model, plan, stream, crew[0], progress, executor)
+        else:
+            values, reached = values_to_precision(model, plan, stream, wish, crew, progress)
+            took.append(reached)
+        rungs.append(_records(model, plan, values))
+    return collect_decay(rungs, models, plan, seed, took)
 
 
 def collect_decay(
-    rungs: Sequence[Sequence[DecayRecord]], models: Sequence[QueryKeyModel], plan: "Plan", seed: int
+    rungs: Sequence[Sequence[DecayRecord]],
+    models: Sequence[QueryKeyModel],
+    plan: Plan,
+    seed: int,
+    took: Sequence[Precision] = (),
 ) -> DecayResult:
     """Return the `DecayResult` of rungs measured so far, at least one."""
     return DecayResult(
         records=tuple(record for rung in rungs for record in rung),
         entries=models[0].entries,
         sampler=" and ".join(dict.fromkeys(plan.sampler_for(model) for model in models)),
-        n_rows=plan.heads * plan.queries,
+        n_rows=max((rung.n for rung in took), default=plan.heads * plan.queries),
         queries=plan.queries,
         seed=seed,
         confidence=plan.confidence,
         versions=versions(),
-    )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The checked settings of a run, the same for every rung."""
-
-    n_keys: int
-    queries: int
-    heads: int
-    quantities: tuple[str, ...]
-    statistics: tuple[str, ...]
-    sampler: str
-    confidence: float
-
-    def sampler_for(self, model: QueryKeyModel) -> Sampler:
-        """Return the sampler that this plan uses for `model`."""
-        if self.sampler == "plain" or self.sampler == "conditional":
-            return "plain" if self.sampler == "plain" else "conditional"
-        applies = model.entries == "normal" and model.q_mean == model.k_mean == 0
-        return "conditional" if applies and model.d_k > _PLAIN_UP_TO else "plain"
-
-
-def plan_of(
-    n_keys: int,
-    n_rows: int,
-    quantities: Sequence[str],
-    statistics: Sequence[str],
-    sampler: str = "auto",
-    queries: int | None = None,
-    confidence: float = 0.95,
-) -> Plan:
-    """Return the checked plan of a run; arguments as for `gradient_decay`."""
-    n = whole_number("n_keys", n_keys, 2, MAX_KEYS)
-    rows = whole_number("n_rows", n_rows, 32, MAX_ROWS)
-    m = min(n, _MAX_QUERIES, rows // 16) if queries is None else whole_number("queries", queries, 1, MAX_KEYS)
-    return Plan(
-        n_keys=n,
-        queries=m,
-        heads=max(16, math.ceil(rows / m)),
-        quantities=tuple(one_of("quantities", name, QUANTITIES) for name in quantities),
-        statistics=tuple(one_of("statistics", name, ROW_STATISTICS) for name in statistics),
-        sampler=one_of("sampler", sampler, ("auto", *SAMPLERS)),
-        confidence=real_number("confidence", confidence, 0.5, 0.999999),
+        precision=tuple(took),
     )
 
 
@@ -238,7 +209,10 @@ def decay_rung(
     model: QueryKeyModel, plan: Plan, seed: int, *, workers: int | None = None, progress: Progress | None = None
 ) -> tuple[DecayRecord, ...]:
     """Measure one d_k and return its records."""
-    values = rung_values(model, plan, child_seed(seed, model.d_k), worker_count(workers), progress)
+    return _records(model, plan, rung_values(model, plan, child_seed(seed, model.d_k), worker_count(workers), progress))
+
+
+def _records(model: QueryKeyModel, plan: Plan, values: Values) -> tuple[DecayRecord, ...]:
     records = []
     for (scoring, quantity), rows in values.items():
         for statistic in plan.statistics:
@@ -252,31 +226,3 @@ def _record(d_k: int, n_keys: int, scoring: str, quantity: str, statistic: str, 
     error, interval = found.standard_error, found.interval
     assert error is not None and interval is not None  # noqa: S101, PT018 - rows always have both
     return DecayRecord(d_k, n_keys, scoring, quantity, statistic, found.estimate, error, interval, found.exact)
-
-
-def rung_values(model: QueryKeyModel, plan: Plan, seed: int, workers: int, progress: Progress | None) -> Values:
-    """Return arrays (heads, queries) for every scoring and quantity."""
-    parts: dict[tuple[str, str], list[FloatArray]] = {}
-    size = heads_in_chunk(model.d_k, plan.queries, plan.n_keys, plan.sampler_for(model))
-    chunks = math.ceil(plan.heads / size)
-    task = partial(_chunk_values, model, plan, seed)
-    for done, chunk in enumerate(in_order(task, chunks, workers), start=1):
-        for key, rows in chunk.items():
-            parts.setdefault(key, []).append(rows)
-        if progress is not None:
-            progress(done, chunks)
-    return {key: np.concatenate(rows) for key, rows in parts.items()}
-
-
-def _chunk_values(model: QueryKeyModel, plan: Plan, seed: int, index: int) -> Values:
-    stream = np.random.SeedSequence(seed, spawn_key=(index,))
-    sampler, (m, n) = plan.sampler_for(model), (plan.queries, plan.n_keys)
-    size = heads_in_chunk(model.d_k, m, n, sampler)
-    keep = min(size, plan.heads - index * size)
-    if sampler == "conditional" and "query_gradient" not in plan.quantities:
-        heads = Heads(draw_rows(model, stream, size * m, n).reshape(size, m, n)[:keep], ())
-    else:
-        heads = draw_heads(model, stream, m, n, sampler, keep=keep)
-    scales = [scale_factor(scoring, model.d_k) for scoring in SCORINGS]
-    sizes = row_sizes(heads, scales, plan.quantities)
-    return {(scoring, name): sizes[i][name] for i, scoring in enumerate(SCORINGS) for name in plan.quantities}

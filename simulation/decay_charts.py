@@ -6,6 +6,7 @@ Every builder is pure: results in, an Altair chart out, with the numbers told in
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -33,6 +34,7 @@ _SHAPE = alt.Shape(
 )
 _KEY = alt.Legend(orient="top", symbolSize=80)
 _CURVE_POINTS = 49
+_CELLS = 42  # of the phase diagram, along the standard deviation
 
 
 def decay_chart(records: Sequence[DecayRecord], model: QueryKeyModel, *, height: int = 380) -> Layered:
@@ -43,11 +45,16 @@ def decay_chart(records: Sequence[DecayRecord], model: QueryKeyModel, *, height:
     points = decay_frame(records)
     low, high = int(points["d_k"].min()), int(points["d_k"].max())
     quantity, statistic, n = records[0].quantity, records[0].statistic, records[0].n_keys
-    x = alt.X("d_k:Q", title="head dimension d_k", scale=_log(0.8 * low, 1.25 * high), axis=_ticks(low, high))
+    x = alt.X(
+        "d_k:Q", title="head dimension d_k", scale=log_scale(0.8 * low, 1.25 * high), axis=dimension_axis(low, high)
+    )
     floor, ceiling = max(float(points["estimate"].min()) / 2, 1e-300), 1.5 * float(points["high"].max())
     y_scale = alt.Scale(type="log", domain=[floor, ceiling], nice=False, clamp=True)
     y = alt.Y(
-        "estimate:Q", title=f"{statistic} of {quantity.replace('_', ' ')}", scale=y_scale, axis=_powers(floor, ceiling)
+        "estimate:Q",
+        title=f"{statistic} of {quantity.replace('_', ' ')}",
+        scale=y_scale,
+        axis=power_axis(floor, ceiling),
     )
     base = alt.Chart(points[points["estimate"] > 0]).encode(x=x, color=_COLOUR.legend(_KEY))
     bars = base.mark_rule(strokeWidth=2, clip=True).encode(y=alt.Y("low:Q", scale=y_scale), y2="high:Q")
@@ -135,7 +142,7 @@ def distribution_chart(found: RowDistribution, *, height: int = 260) -> Layered:
                 "low:Q",
                 scale=alt.Scale(type="log", nice=False),
                 title=found.quantity.replace("_", " "),
-                axis=_powers(10 ** found.low[0], 10 ** (found.low[-1] + width)),
+                axis=power_axis(10 ** found.low[0], 10 ** (found.low[-1] + width)),
             ),
             x2="high:Q",
             y=alt.Y("share:Q", title="share of rows"),
@@ -176,72 +183,88 @@ def precision_map(keys: Sequence[int], dims: Sequence[int], number_format: str, 
     )
 
 
-def phase_chart(n_keys: int, d_k: int, *, height: int = 340) -> Layered:
-    """Return E tr J over keys and the logits' standard deviation, with the freezing line.
+def phase_chart(
+    n_keys: int,
+    d_k: int,
+    *,
+    spots: Sequence[tuple[str, float, float]] | None = None,
+    reach: tuple[float, float] = (0.05, 64),
+    height: int = 340,
+) -> Layered:
+    """Return E tr J over keys and the logits' standard deviation from `reach`, with the freezing line.
 
-    Points mark raw (s = √d_k), scaled (s = 1) and 1/d_k (s = 1/√d_k) attention for one d_k and n.
+    Points mark `spots`, as (name, keys, standard deviation): by default raw (s = √d_k), scaled (s = 1) and 1/d_k
+    (s = 1/√d_k) attention for one d_k and n.
     """
+    root = math.sqrt(d_k)
+    marked = [("raw", n_keys, root), ("1/√d_k", n_keys, 1.0), ("1/d_k", n_keys, 1 / root)] if spots is None else spots
     keys = [2**p for p in range(1, 13)]
-    stds = np.geomspace(0.05, 64, 42)
-    cells = []
-    ratio = math.sqrt(stds[1] / stds[0])
-    for n in keys:
-        for s, row in zip(stds, gaussian_rows(n, stds), strict=True):
-            cells.append((n / math.sqrt(2), n * math.sqrt(2), s / ratio, s * ratio, n, s, row.trace / (1 - 1 / n)))
-    heat_frame = pd.DataFrame(cells, columns=["n0", "n1", "s0", "s1", "n", "s", "share"])
-    x_scale, y_scale = _log(keys[0] / math.sqrt(2), keys[-1] * math.sqrt(2)), _log(stds[0] / ratio, stds[-1] * ratio)
-    x = alt.X("n0:Q", scale=x_scale, title="keys n", axis=alt.Axis(values=keys[::2], format=",d"))
-    y = alt.Y(
-        "s0:Q",
-        scale=y_scale,
-        title="standard deviation s of the logits",
-        axis=alt.Axis(format="~g", values=[0.1, 1, 10]),
+    ratio = (reach[1] / reach[0]) ** (1 / (2 * (_CELLS - 1)))
+    y_scale = log_scale(reach[0] / ratio, reach[1] * ratio)
+    x = alt.X(
+        "n0:Q",
+        scale=log_scale(keys[0] / math.sqrt(2), keys[-1] * math.sqrt(2)),
+        title="keys n",
+        axis=alt.Axis(values=keys[::2], format=",d"),
     )
-    heat = (
-        alt.Chart(heat_frame)
-        .mark_rect()
-        .encode(
-            x=x,
-            x2="n1:Q",
-            y=y,
-            y2="s1:Q",
-            color=alt.Color("share:Q", scale=alt.Scale(scheme="viridis", domain=[0, 1]), title="E tr J / (1 − 1/n)"),
-            tooltip=["n:Q", alt.Tooltip("s:Q", format=".3g"), alt.Tooltip("share:Q", format=".4f")],
-        )
-    )
+    ticks = alt.Axis(format="~g", values=[0.1, 1, 10]) if spots is None else power_axis(*reach)
+    y = alt.Y("s0:Q", scale=y_scale, title="standard deviation s of the logits", axis=ticks)
     line = pd.DataFrame({"n0": keys, "s0": [math.sqrt(2 * math.log(n)) for n in keys]})
-    freezing = alt.Chart(line).mark_line(color="white", strokeDash=[6, 4], strokeWidth=2.5).encode(x=x, y=y)
-    spots = pd.DataFrame(
-        {
-            "n0": [float(n_keys)] * 3,
-            "s0": [math.sqrt(d_k), 1.0, 1 / math.sqrt(d_k)],
-            "name": ["raw", "1/√d_k", "1/d_k"],
-        }
-    )
-    at = alt.Chart(spots).encode(x=x, y=alt.Y("s0:Q", scale=y_scale))
-    marks = at.mark_point(size=110, filled=True, color="white", stroke="black", strokeWidth=1.5, opacity=1, clip=True)
-    name = at.encode(text="name:N")
-    halo = name.mark_text(dx=10, align="left", fontSize=13, clip=True, color="white", stroke="white", strokeWidth=4)
-    labels = name.mark_text(dx=10, align="left", fontSize=13, clip=True, color="black")
+    freezing = alt.Chart(line).mark_line(color="white", strokeDash=[6, 4], strokeWidth=2.5, clip=True).encode(x=x, y=y)
+    names = _spots(pd.DataFrame(marked, columns=["name", "n0", "s0"]), y_scale, keys[-1])
+    told = "; ".join(f"{name} at n = {n:g}, s = {s:.3g}" for name, n, s in marked)
     words = (
-        f"Phase diagram of E tr J. At n = {n_keys} the freezing line is at s = {math.sqrt(2 * math.log(n_keys)):.2f}; "
-        f"raw logits at d_k = {d_k} have s = {math.sqrt(d_k):.2f}, scaled ones 1, divided by d_k "
-        f"{1 / math.sqrt(d_k):.3g}."
+        f"Phase diagram of E tr J. At n = {n_keys} the freezing line is at s = {math.sqrt(2 * math.log(n_keys)):.2f}. "
+        f"Marked, with d_k = {d_k}: {told}."
     )
-    layers = (heat, freezing, marks.encode(shape=alt.value("circle")), halo, labels)
+    layers = (_heat(keys, reach, ratio).encode(x=x, y=y), freezing, *names)
     return alt.layer(*layers).properties(height=height, description=words)
 
 
-def _log(low: float, high: float) -> alt.Scale:
+def _heat(keys: Sequence[int], reach: tuple[float, float], ratio: float) -> alt.Chart:
+    """Return the cells of the phase diagram, without their axes."""
+    stds = np.geomspace(*reach, _CELLS)
+    cells = [
+        (n / math.sqrt(2), n * math.sqrt(2), s / ratio, s * ratio, n, s, row.trace / (1 - 1 / n))
+        for n in keys
+        for s, row in zip(stds, gaussian_rows(n, stds), strict=True)
+    ]
+    frame = pd.DataFrame(cells, columns=["n0", "n1", "s0", "s1", "n", "s", "share"])
+    key = alt.Legend(orient="top", titleLimit=300)  # beside the chart it would leave a phone no room
+    scale = alt.Scale(scheme="viridis", domain=[0, 1])
+    share = alt.Color("share:Q", scale=scale, title="E tr J / (1 − 1/n)", legend=key)
+    tooltip = ["n:Q", alt.Tooltip("s:Q", format=".3g"), alt.Tooltip("share:Q", format=".4f")]
+    cells_chart: alt.Chart = alt.Chart(frame).mark_rect().encode(x2="n1:Q", y2="s1:Q", color=share, tooltip=tooltip)
+    return cells_chart
+
+
+def _spots(frame: pd.DataFrame, y_scale: alt.Scale, most_keys: int) -> list[alt.Chart]:
+    """Return points with names beside them, to the left of points near the right edge."""
+    y = alt.Y("s0:Q", scale=y_scale)
+    marks = alt.Chart(frame).mark_point(
+        size=110, filled=True, color="white", stroke="black", strokeWidth=1.5, opacity=1
+    )
+    layers = [marks.encode(x="n0:Q", y=y, shape=alt.value("circle"), tooltip=["name:N", "n0:Q", "s0:Q"])]
+    for side, shift, here in (("left", 10, frame["n0"] < most_keys / 4), ("right", -10, frame["n0"] >= most_keys / 4)):
+        name = alt.Chart(frame[here]).encode(x="n0:Q", y=y, text="name:N")
+        style: dict[str, Any] = {"dx": shift, "align": side, "fontSize": 13, "clip": True}
+        layers += [name.mark_text(**style, color="white", stroke="white", strokeWidth=4)] if here.any() else []
+        layers += [name.mark_text(**style, color="black")] if here.any() else []
+    return layers
+
+
+def log_scale(low: float, high: float) -> alt.Scale:
+    """Return a logarithmic scale with these ends."""
     return alt.Scale(type="log", domain=[low, high], nice=False)
 
 
-def _ticks(low: int, high: int) -> alt.Axis:
+def dimension_axis(low: int, high: int) -> alt.Axis:
+    """Return an axis with ticks at powers of 4, few enough for a phone."""
     ticks = [4**p for p in range(11) if low <= 4**p <= high]
     return alt.Axis(values=ticks, format=",d") if len(ticks) > 1 else alt.Axis(format=",d")
 
 
-def _powers(low: float, high: float) -> alt.Axis:
+def power_axis(low: float, high: float) -> alt.Axis:
     """Return an axis with few ticks at powers of ten, or at 1, 2, 5 within a decade or two."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     if last - first <= 3:

@@ -10,13 +10,14 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from simulation._row_quadrature import query_norms
 from simulation.model import QueryKeyModel
 from simulation.row_statistics import QUANTILES
 from simulation.row_theory import attention_row, query_gradient_square
 from simulation.scoring import scale_factor
 from simulation.softmax import jacobian_sizes
-from simulation.theory import DotProductLaw
+from simulation.theory import DotProductLaw, log_length_nodes
+
+_GAP_NODES = 1200
 
 # quantities that fall as the gap of two logits grows; the largest weight rises
 _FALLING = ("trace", "frobenius", "spectral_norm", "largest_entry", "entropy", "logit_gradient")
@@ -71,22 +72,29 @@ def gap_exceeds(n_keys: int, d_k: int, threshold: float, *, scale: float) -> flo
     >>> round(gap_exceeds(2, 64, 17.33, scale=1.0), 3)
     0.125
     """
-    norms, weights = query_norms(d_k)
-    return float(weights @ _top_gap_tail(n_keys, threshold / (scale * norms)))
+    return _gap_exceeds(n_keys, d_k, threshold / scale)
+
+
+@lru_cache(maxsize=4096)
+def _gap_exceeds(n_keys: int, d_k: int, ratio: float) -> float:
+    """Average over v = ln(|q|²/d_k) as `theory.DotProductLaw` does: small lengths of q keep their weight."""
+    v, weights = log_length_nodes(d_k)
+    return float(weights @ _top_gap_tail(n_keys, ratio * np.exp(-v / 2) / math.sqrt(d_k)))
 
 
 def _top_gap_tail(n_keys: int, gaps: "np.typing.NDArray[np.float64]") -> "np.typing.NDArray[np.float64]":
     """Return P(largest - second largest of n standard normals > gap) for each gap, shape of `gaps`.
 
-    The largest sits near x; every term is positive, so far tails keep their digits.
+    The largest sits at x: the trapezoid rule on an analytic integrand that dies out on both sides.
     """
-    nodes, lengths = np.polynomial.legendre.leggauss(200)
-    low = np.maximum(-9.0, gaps / 2 - 9.0)[:, None]
-    high = np.maximum(np.sqrt(2 * math.log(n_keys)) + 9.0, gaps + 9.0)[:, None]
-    x = 0.5 * (high + low) + 0.5 * (high - low) * nodes
-    log_terms = (n_keys - 1) * special.log_ndtr(x - gaps[:, None]) - 0.5 * x * x
-    factor = n_keys / math.sqrt(2 * math.pi) * 0.5 * (high[:, 0] - low[:, 0])
-    return np.asarray(np.minimum(factor * (np.exp(log_terms) @ lengths), 1.0))
+    gaps = np.minimum(gaps, 80.0)  # beyond, the chance is 0 in double precision
+    low = np.maximum(-9.0, gaps / 2 - 9.0)
+    high = np.maximum(math.sqrt(2 * math.log(n_keys)) + 9.0, gaps + 9.0)
+    x = low + (high - low) * np.linspace(0, 1, _GAP_NODES)[:, None]
+    log_terms = (n_keys - 1) * special.log_ndtr(x - gaps) - 0.5 * x * x
+    steps = (high - low) / (_GAP_NODES - 1)
+    total = n_keys / math.sqrt(2 * math.pi) * steps * np.exp(log_terms).sum(axis=0)
+    return np.asarray(np.minimum(total, 1.0))
 
 
 @lru_cache(maxsize=256)

@@ -91,8 +91,9 @@ def remarks(head: "HeadDiagnosis") -> tuple[str, ...]:
 def table(result: "Diagnosis", rows: int = TABLE_ROWS) -> str:
     """Return the heads as a table, farthest from unit variance at the model's own scale first."""
     heads = result.by_distance
+    count = f"{len(heads):,} head{'s' if heads[1:] else ''}"
     lines = [
-        f"{len(heads):,} heads, {result.n_queries:,} queries × {result.n_keys:,} keys, d_k = {result.d_k}, scale "
+        f"{count}, {result.n_queries:,} queries × {result.n_keys:,} keys, d_k = {result.d_k}, scale "
         f"{root(result.scale)}; ± is one standard error",
         f"{'head':>10}  {'Var[q·k]/d_k':>16}  {'mean':>16}  {'scaled row var':>14}  {'entropy':>8}  "
         f"{'max weight':>10}  {'largest part':<26}remarks",
@@ -101,7 +102,10 @@ def table(result: "Diagnosis", rows: int = TABLE_ROWS) -> str:
     if len(heads) > rows:
         lines.append(f"… {len(heads) - rows:,} more heads; to_frame() has all")
     worst = heads[0]
-    lines += [f"head {label(worst)}: {worst.sentence}", f"  {worst.softmax_sentence}"]
+    lines += [
+        f"head {label(worst)}: {worst.sentence}" if worst.index else worst.sentence,
+        f"  {worst.softmax_sentence}",
+    ]
     lines += [f"  {remark}" for remark in worst.remarks]
     return "\n".join([*lines, *(f"note: {note}" for note in result.notes)])
 

@@ -5,41 +5,50 @@ number, and the verdicts on the footnote's claims.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 from scipy import special
 
 from simulation._validation import MAX_SAMPLES, real_number, shown, whole_number
+from simulation.checkpoints import Checkpoint, CheckpointFile, part_of, seed_for
 from simulation.histograms import Histogram, chi_square_fit
 from simulation.model import Moments, QueryKeyModel
+from simulation.pair_summary import PairSummary, merged
+from simulation.parallel import Group, Progress, crew_of, group_size
+from simulation.precision import Precision, pairs_for
 from simulation.results import DotProductResult, Fit, MomentEstimates, versions
-from simulation.sampling import Seed, chunk_pairs, draw_pairs, in_order, seed_of, stream, worker_count
+from simulation.sampling import Seed, chunk_pairs, draw_pairs, stream
 from simulation.scoring import paired_dot, scale_factor
 from simulation.statistics import STATISTICS, Estimate, MomentState, standard_errors
 from simulation.theory import DotProductLaw, distance_to_normal
 from simulation.verdicts import DEFAULT_TOLERANCE, Claim, Rule
 
-Progress = Callable[[int, int], None]
-
 CLAIMS = 4
+DEFAULT_SAMPLES = 1_000_000
+LIMIT = 10**9  # pairs that a wish for precision may take
 _BINS = 120
 _REACH = 6.0  # the histogram spans this many standard deviations on each side of the mean
 
 
 def dot_products(
     model: QueryKeyModel,
-    n_samples: int = 1_000_000,
+    n_samples: int | None = None,
     *,
+    precision: float | None = None,
+    max_samples: int = LIMIT,
     rng: Seed = None,
     scale: float | None = None,
     confidence: float = 0.95,
     tolerance: float = DEFAULT_TOLERANCE,
     simultaneous: int = CLAIMS,
     workers: int | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
+    checkpoint: Checkpoint | CheckpointFile | None = None,
 ) -> DotProductResult:
     """Draw pairs q, k and measure q·k before and after scaling, beside the exact values.
 
@@ -47,8 +56,13 @@ def dot_products(
     ----------
     model : QueryKeyModel
         What is assumed of q and k.
-    n_samples : int
-        Number of independent pairs, from 2 to 10**12.
+    n_samples : int, optional
+        Number of independent pairs, from 2 to 10**12; a million by default.
+    precision : float, optional
+        In place of `n_samples`: the relative standard error wanted of Var[q·k]. It is known exactly
+        beforehand, so the number of pairs follows, in whole chunks; `result.precision` says it.
+    max_samples : int
+        Most pairs that `precision` may take.
     rng : int, SeedSequence, Generator or None
         Seed; None draws one, and the result reports it.
     scale : float, optional
@@ -61,9 +75,16 @@ def dot_products(
     simultaneous : int
         Number of claims shown together (Bonferroni); the four of the footnote by default.
     workers : int, optional
-        Threads; one for each core by default. The result does not depend on it.
+        Threads; one for each core by default. With an `executor`, how many workers to keep busy
+        (64 by default). The result does not depend on it.
+    executor : concurrent.futures.Executor, optional
+        Where to draw in place of threads: processes, a Dask client's ``get_executor()``,
+        ``mpi4py.futures``. The result does not depend on it, to the last bit.
     progress : callable, optional
         Called with (chunks done, chunks in all), in this thread; an exception in it ends the run.
+    checkpoint : path, optional
+        File that keeps the state of the run, and from which a run that was stopped goes on to the
+        same bits. It refuses to go on with another question; with `rng` None it keeps its seed.
 
     Returns
     -------
@@ -76,7 +97,8 @@ def dot_products(
     Raises
     ------
     ValueError
-        If an argument breaks its rule; TypeError if `model` is no `QueryKeyModel`.
+        If an argument breaks its rule, or a checkpoint cannot be continued; TypeError if `model` is
+        no `QueryKeyModel` or `executor` no executor.
 
     Notes
     -----
@@ -96,7 +118,7 @@ def dot_products(
     """
     if not isinstance(model, QueryKeyModel):
         raise TypeError(f"`model` must be a QueryKeyModel; received {shown(model)}.")
-    n = whole_number("n_samples", n_samples, 2, MAX_SAMPLES)
+    n, reached = _size(model, n_samples, precision, max_samples)
     factor = scale_factor("scaled_dot", model.d_k) if scale is None else real_number("scale", scale, 1e-12, 1e6)
     rule = Rule(
         real_number("tolerance", tolerance, 0, 1, open_low=True),
@@ -104,17 +126,25 @@ def dot_products(
         whole_number("simultaneous", simultaneous, 1, 10**6),
         n,
     )
-    seed, threads = seed_of(rng), worker_count(workers)
+    seed, crew = seed_for(rng, checkpoint), crew_of(workers, executor)
 
-    total = _run_chunks(model, n, seed, factor, threads, progress)
+    part = part_of(checkpoint, f"d_k = {model.d_k}", _question(model, n, seed, factor))
+    edges, count = Histogram.empty(_edges(model)), math.ceil(n / chunk_pairs(model.d_k))
+    total = merged(partial(_group, model, n, seed, factor, edges), count, edges, crew, progress, part)
+    return _result(model, total, seed, factor, rule, reached)
 
+
+def _result(
+    model: QueryKeyModel, total: PairSummary, seed: int, factor: float, rule: Rule, reached: Precision | None
+) -> DotProductResult:
+    """Set what was drawn beside the exact values."""
     exact, shape = model.moments(), model.standardised_moments()
     before = _estimates(total.before, exact, shape, 1.0, rule.z)
     after = _estimates(total.after, exact, shape, factor, rule.z)
     exact, shape = model.component_moments(), model.standardised_moments(component=True)
     return DotProductResult(
         model=model,
-        n_samples=n,
+        n_samples=total.before.n,
         seed=seed,
         confidence=rule.confidence,
         simultaneous=rule.simultaneous,
@@ -126,42 +156,35 @@ def dot_products(
         histogram=total.histogram,
         fit=_fit(model, total.histogram),
         versions=versions(),
+        precision=reached,
     )
 
 
-@dataclass(frozen=True)
-class _Summary:
-    """What is kept of a chunk."""
-
-    before: MomentState
-    after: MomentState
-    component: MomentState
-    histogram: Histogram
-
-    def merge(self, other: "_Summary") -> "_Summary":
-        return _Summary(
-            self.before.merge(other.before),
-            self.after.merge(other.after),
-            self.component.merge(other.component),
-            self.histogram.merge(other.histogram),
-        )
+def _size(
+    model: QueryKeyModel, n_samples: int | None, precision: float | None, max_samples: int
+) -> tuple[int, Precision | None]:
+    """Return how many pairs to draw, and the precision that they give if one was asked for."""
+    if precision is None:
+        return whole_number("n_samples", DEFAULT_SAMPLES if n_samples is None else n_samples, 2, MAX_SAMPLES), None
+    if n_samples is not None:
+        raise ValueError(f"`n_samples` must be left out when `precision` is given; received {shown(n_samples)}.")
+    return pairs_for(model, precision, chunk_pairs(model.d_k), whole_number("max_samples", max_samples, 2, MAX_SAMPLES))
 
 
-def _run_chunks(
-    model: QueryKeyModel, n: int, seed: int, factor: float, workers: int, progress: Progress | None
-) -> _Summary:
-    count = math.ceil(n / chunk_pairs(model.d_k))
-    edges = Histogram.empty(_edges(model))
-    total = _Summary(MomentState(), MomentState(), MomentState(), edges)
-    task = partial(_chunk, model, n, seed, factor, edges)
-    for done, part in enumerate(in_order(task, count, workers), start=1):
-        total = total.merge(part)
-        if progress is not None:
-            progress(done, count)
-    return total
+def _question(model: QueryKeyModel, n: int, seed: int, factor: float) -> dict[str, Any]:
+    """Return all that the drawn numbers and their sums depend on, for a checkpoint."""
+    chunk = chunk_pairs(model.d_k)
+    stamps = {f"{name} version": version for name, version in versions().items() if name in ("simulation", "numpy")}
+    layout = {"chunk": chunk, "group": group_size(math.ceil(n / chunk)), "bins": _BINS}
+    return {**vars(model), "n_samples": n, "seed": seed, "scale": factor, **layout, **stamps}
 
 
-def _chunk(model: QueryKeyModel, n: int, seed: int, factor: float, edges: Histogram, index: int) -> _Summary:
+def _group(model: QueryKeyModel, n: int, seed: int, factor: float, edges: Histogram, group: Group) -> PairSummary:
+    """Draw the chunks of one group and merge them in order."""
+    return reduce(PairSummary.merge, (_chunk(model, n, seed, factor, edges, index) for index in range(*group)))
+
+
+def _chunk(model: QueryKeyModel, n: int, seed: int, factor: float, edges: Histogram, index: int) -> PairSummary:
     """Draw chunk `index` whole, keep its pairs among the first n, and summarise them."""
     size = chunk_pairs(model.d_k)
     first = index * size
@@ -171,7 +194,7 @@ def _chunk(model: QueryKeyModel, n: int, seed: int, factor: float, edges: Histog
     pairs = np.arange(len(q))
     components = (first + pairs) % model.d_k
     products = q[pairs, components].astype(np.float64) * k[pairs, components]
-    return _Summary(
+    return PairSummary(
         MomentState.of(logits), MomentState.of(logits * factor), MomentState.of(products), edges.add(logits)
     )
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulation.decomposition import ROUNDING, centred, row_chunks
-from simulation.diagnosis import SoftmaxFigures
+from simulation.diagnosis import HeadDiagnosis, SoftmaxFigures
 from simulation.heads import BoolArray, FloatArray, Visible
+from simulation.histograms import Histogram
 from simulation.jackknife import TokenBlocks
 from simulation.products import product
-from simulation.softmax import jacobian_sizes
+from simulation.softmax import jacobian_sizes, softmax
 from simulation.statistics import MomentState
 
 
@@ -73,6 +74,37 @@ def logit_summary(q: FloatArray, k: FloatArray) -> LogitSummary:
         cosine_mean=cosines.mean if cosines.n else None,
         cosine_std=math.sqrt(cosines.m2 / cosines.n) if cosines.n else None,
     )
+
+
+def logit_histogram(q: FloatArray, k: FloatArray, summary: HeadDiagnosis, bins: int = 60) -> Histogram:
+    """Return the histogram of all m × n logits q·k of a head, within six standard deviations of their mean.
+
+    `summary` is the head's own: it says where its logits lie.
+    """
+    reach = max(6 * math.sqrt(summary.variance), 1e-6 * abs(summary.mean)) or 0.5
+    end = summary.largest_logit * (1 + 1e-9) or reach  # the largest belongs to the last bin, however it was rounded
+    low, high = max(summary.mean - reach, -end), min(summary.mean + reach, end)
+    edges = np.linspace(low, high, bins + 1)
+    histogram = Histogram.empty(edges)
+    for rows in row_chunks(len(q), len(k)):
+        histogram = histogram.add(product(q[rows], k.T))
+    return histogram
+
+
+def query_weights(q: FloatArray, k: FloatArray, visible: Visible, query: int, scales: Sequence[float]) -> FloatArray:
+    """Return the attention weights of one query at each scale, shape (scales, n); NaN if it sees no key.
+
+    Examples
+    --------
+    >>> query_weights(np.eye(2), np.eye(2), Visible(2, 2), 0, [0, math.log(3)])
+    array([[0.5 , 0.5 ],
+           [0.75, 0.25]])
+    """
+    seen = visible.rows(slice(query, query + 1))[0]
+    if not seen.any():
+        return np.full((len(scales), len(k)), np.nan)
+    logits = ((k - k[seen].mean(axis=0)) * q[query]).sum(axis=1)
+    return softmax(np.where(seen, np.outer(scales, logits), -np.inf))
 
 
 def visible_mean(k: FloatArray, visible: Visible) -> FloatArray:

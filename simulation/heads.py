@@ -85,8 +85,12 @@ class Heads:
 
     def __iter__(self) -> Iterator[tuple[tuple[int, ...], FloatArray, FloatArray]]:
         for index in np.ndindex(self.shape):
-            key_index = (*index[:-1], index[-1] // self.group) if index else ()
-            yield index, self.q[index].astype(np.float64), self.k[key_index].astype(np.float64)
+            yield index, *self.pair(index)
+
+    def pair(self, index: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+        """Return the queries and keys of one head: query head h uses key head h // group."""
+        key_index = (*index[:-1], index[-1] // self.group) if index else ()
+        return self.q[index].astype(np.float64), self.k[key_index].astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ that the two largest logits are too far apart.
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,13 +17,13 @@ import numpy.typing as npt
 
 from simulation._validation import one_of, shown, whole_number
 from simulation.attention_heads import draw_rows
-from simulation.decay import MAX_KEYS
+from simulation.decay_rows import MAX_KEYS
 from simulation.decay_theory import gap_exceeds
-from simulation.experiments import Progress
 from simulation.formatting import plus_minus, significant
 from simulation.model import QueryKeyModel
+from simulation.parallel import Crew, Progress, crew_of, in_order
 from simulation.results import Record, versions
-from simulation.sampling import Seed, child_seed, in_order, seed_of, worker_count
+from simulation.sampling import Seed, child_seed, seed_of
 from simulation.scoring import SCORINGS, scale_factor
 from simulation.softmax import softmax
 
@@ -86,6 +87,7 @@ def low_precision(
     formats: Sequence[str] = FORMATS,
     rng: Seed = None,
     workers: int | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> LowPrecisionResult:
     """Measure how often softmax rows of normal q and k have an exactly zero gradient when rounded.
@@ -97,7 +99,7 @@ def low_precision(
     n_rows : int
         Independent rows for each, from 100 to 10,000,000.
     formats : sequence of {"float16", "bfloat16", "float32"}
-    rng, workers, progress
+    rng, workers, executor, progress
         As for `gradient_decay`.
 
     Returns
@@ -123,21 +125,22 @@ def low_precision(
     keys = {n: whole_number("n_keys", n, 2, MAX_KEYS) for n in n_keys}
     names = [one_of("formats", name, FORMATS) for name in formats]
     rows, seed = whole_number("n_rows", n_rows, 100, 10**7), seed_of(rng)
+    crew = crew_of(workers, executor)
     records: list[LowPrecisionRecord] = []
     for done, (d, n) in enumerate(cells, start=1):
-        records += _cell(models[d], keys[n], rows, names, child_seed(seed, d, n), worker_count(workers))
+        records += _cell(models[d], keys[n], rows, names, child_seed(seed, d, n), crew)
         if progress is not None:
             progress(done, len(cells))
     return LowPrecisionResult(tuple(records), rows, seed, versions())
 
 
 def _cell(
-    model: QueryKeyModel, n: int, rows: int, formats: Sequence[str], seed: int, workers: int
+    model: QueryKeyModel, n: int, rows: int, formats: Sequence[str], seed: int, crew: Crew
 ) -> list[LowPrecisionRecord]:
     size = max(1, _CHUNK // n)
     counts: dict[tuple[str, str], int] = {(scoring, name): 0 for scoring in SCORINGS for name in formats}
     task = partial(_count_zero, model, n, rows, size, formats, seed)
-    for part in in_order(task, math.ceil(rows / size), workers):
+    for part in in_order(task, math.ceil(rows / size), *crew):
         for key, count in part.items():
             counts[key] += count
     records = []
@@ -173,12 +176,11 @@ def round_to(values: npt.ArrayLike, number_format: str) -> FloatArray:
     x = np.asarray(values, dtype=np.float64)
     if number_format == "float16":
         return x.astype(np.float16).astype(np.float64)
-    single = x.astype(np.float32)
     if number_format == "float32":
-        return single.astype(np.float64)
-    bits = single.view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) & np.uint32(0xFFFF0000)  # ties to even
-    return rounded.view(np.float32).astype(np.float64)
+        return x.astype(np.float32).astype(np.float64)
+    step = np.ldexp(1.0, np.maximum(np.frexp(x)[1] - 8, -133))  # rounded once: by way of float32 it would be twice
+    rounded = np.rint(x / step) * step
+    return np.where(np.abs(rounded) >= 2.0**128, np.copysign(np.inf, x), rounded)
 
 
 def zero_gradient(weights: FloatArray) -> npt.NDArray[np.bool_]:

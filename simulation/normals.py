@@ -9,16 +9,19 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-_BLOCK = 2**14  # pairs at a time: four arrays of 64 kB
+_BLOCK = 2**14  # pairs at a time: four arrays of 64 kB, in the cache of one core
+np.empty(
+    2**23, dtype=np.uint8
+)  # freed at once: it tells glibc to keep blocks of a chunk's size, not to fetch them anew
 
 
 def standard_normals(generator: np.random.Generator, count: int) -> npt.NDArray[np.float32]:
     r"""Return `count` independent standard normals, float32, shape (count,).
 
-    Two 32-bit halves of the generator's words make a pair: u, uniform on (0, 1] in steps of 2**-31,
-    and an angle t, uniform in steps of 2**-31 pi; the pair is :math:`\sqrt{-2\ln u}\,(\cos t, \sin t)`. Small u keep
-    their full resolution in float32, so the tails are fine-grained; they end at
-    :math:`\sqrt{64\ln 2} = 6.66`, beyond which a normal lies once in 3.6e10 draws.
+    Two 32-bit halves of the generator's words make a pair: w, a signed whole number, and an angle t,
+    uniform in steps of 2**-31 pi. u = |w + 1/2| / 2**31 is uniform on (0, 1], and the pair is
+    :math:`\sqrt{-2\ln u}\,(\cos t, \sin t)`. Small u keep their full resolution in float32, so the tails
+    are fine-grained; they end at :math:`\sqrt{64\ln 2} = 6.66`, beyond which a normal lies once in 3.6e10 draws.
 
     Parameters
     ----------
@@ -48,17 +51,15 @@ def standard_normals(generator: np.random.Generator, count: int) -> npt.NDArray[
 def _fill(bits: np.random.BitGenerator, out: npt.NDArray[np.float32], size: int) -> None:
     """Fill `out`, shape (2 * size,): cosines first, then sines."""
     words = bits.random_raw(size).view(np.int32)
+    cosines, sines = out[:size], out[size:]
     radius = words[:size].astype(np.float32)
-    np.abs(radius, out=radius)
-    radius *= np.float32(2.0**-31)
-    radius += np.float32(2.0**-32)
+    radius += np.float32(0.5)  # never 0, and as far from it on either side
+    np.square(radius, out=radius)
+    np.divide(np.float32(2.0**62), radius, out=radius)  # 1 / u**2, at least 1: |w| <= 2**31
     np.log(radius, out=radius)
-    radius *= np.float32(-2)
-    np.maximum(radius, 0, out=radius)  # u may round up to 1 + 2**-23
     np.sqrt(radius, out=radius)
     angle = words[size:].astype(np.float32)
     angle *= np.float32(math.pi / 2**31)
-    cosines, sines = out[:size], out[size:]
     np.cos(angle, out=cosines)
     np.sin(angle, out=sines)
     cosines *= radius

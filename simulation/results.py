@@ -17,6 +17,7 @@ import scipy
 
 from simulation.histograms import Histogram
 from simulation.model import QueryKeyModel
+from simulation.precision import Precision
 from simulation.statistics import STATISTICS, Estimate
 from simulation.verdicts import Claim
 
@@ -107,6 +108,7 @@ class DotProductResult(Record):
     histogram: Histogram
     fit: Fit
     versions: dict[str, str]
+    precision: Precision | None = None
 
     def __str__(self) -> str:
         lines = [_headline(self)]
@@ -114,6 +116,7 @@ class DotProductResult(Record):
             lines.append(f"{label}:")
             lines += [f"  {name:<9}{estimate}" for name, estimate in moments.items()]
         lines += ["claims:", *(f"  {claim.sentence}" for claim in self.claims)]
+        lines += [str(self.precision)] if self.precision is not None else []
         return "\n".join(lines)
 
     def _stages(self) -> list[tuple[str, MomentEstimates]]:

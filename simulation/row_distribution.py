@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulation.decay import Plan, rung_values
-from simulation.experiments import Progress
+from simulation.decay_rows import Plan, rung_values
 from simulation.model import QueryKeyModel
+from simulation.parallel import Progress, worker_count
 from simulation.results import Record, versions
 from simulation.row_statistics import row_estimate
-from simulation.sampling import child_seed, worker_count
+from simulation.sampling import child_seed
 from simulation.scoring import SCORINGS
 from simulation.statistics import Estimate
 
@@ -53,7 +53,7 @@ def row_distribution(
 
     Examples
     --------
-    >>> from simulation.decay import plan_of
+    >>> from simulation.decay_rows import plan_of
     >>> found = row_distribution(QueryKeyModel(16), plan_of(4, 64, ["trace"], ["mean"], "plain"), "trace", 0)
     >>> [sum(counts) + zero for counts, zero in zip(found.counts, found.zero)]
     [64, 64]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from simulation.attention_heads import Heads
 from simulation.products import product
 from simulation.softmax import sizes_of
-from simulation.weights import SplitWeights, split_weights
+from simulation.weights import SplitWeights, split_scaled
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -34,7 +34,7 @@ def row_sizes(heads: Heads, scales: Collection[float], quantities: Collection[st
     `logit_gradient` is the Frobenius norm of dy/dx, x the logits softmax sees, and so equals
     `frobenius`; `query_gradient` that of dy/dq = scale * J K, K the keys as rows.
     """
-    rows = [split_weights(scale * heads.logits) for scale in scales]
+    rows = split_scaled(heads.logits, tuple(scales))
     found = [_sizes(row, quantities) for row in rows]
     if "query_gradient" in quantities:
         squares = query_gradient_squares(heads.key_slices, rows)
@@ -44,9 +44,11 @@ def row_sizes(heads: Heads, scales: Collection[float], quantities: Collection[st
 
 
 def _sizes(row: SplitWeights, quantities: Collection[str]) -> dict[str, FloatArray]:
+    wanted = [name for name in quantities if name != "query_gradient"]
+    if set(wanted) <= {"trace"}:  # the rest costs ten times as much
+        return dict.fromkeys(wanted, row.trace)
     sizes = sizes_of(row, spectral="spectral_norm" in quantities)
     names = {"logit_gradient": "frobenius"}
-    wanted = [name for name in quantities if name != "query_gradient"]
     return {name: getattr(sizes, names.get(name, name)) for name in wanted}
 
 
@@ -56,10 +58,12 @@ def query_gradient_squares(key_slices: Iterable[FloatArray], rows: list[SplitWei
     Row j of JK is y_j (k_j - k̄), k̄ = Σ y_j k_j. With rest r, shares p and κ = Σ p_j k_j the mean
     of the others: k_top - k̄ = r (k_top - κ), so the squares sum to
     r² [y_top² |k_top - κ|² + Σ p_j² |k_j - k̄|²], where nothing cancels as r goes to 0. Each sum
-    runs over the components of the keys, a slice at a time.
+    runs over the components of the keys, a slice at a time. Keys count from the head's mean, as
+    what they share drops out.
     """
     totals = [np.zeros(row.rest.shape[:-1]) for row in rows]
-    for k in key_slices:
+    for whole in key_slices:
+        k = whole - whole.mean(axis=-2, keepdims=True)
         lengths = np.square(k).sum(axis=-1)
         totals = [total + _slice_squares(k, lengths, row) for row, total in zip(rows, totals, strict=True)]
     return totals

@@ -57,7 +57,8 @@ def row_estimate(
 
 def _mean(values: FloatArray) -> tuple[float, float]:
     means = values.mean(axis=1)
-    return float(means.mean()), float(means.std(ddof=1) / math.sqrt(len(means)))
+    top = float(np.abs(means).max()) or 1.0  # squares of 1e-200 would vanish
+    return float(means.mean()), top * float((means / top).std(ddof=1) / math.sqrt(len(means)))
 
 
 def _quantile_estimate(values: FloatArray, p: float, t: float, exact: float | None) -> Estimate:

@@ -1,15 +1,9 @@
-"""Seed → chunks of q and k: the only random numbers, and the loop that runs chunks side by side.
+"""Seed → chunks of q and k: the only random numbers.
 
 Work is cut into chunks by d_k alone, never by the number of workers. Chunk i draws from child
 stream i of the seed and is always drawn whole, so the same seed gives the same numbers on any
 number of threads, and a longer run keeps the samples of a shorter one.
 """
-
-import os
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +15,6 @@ from simulation.normals import standard_normals
 FloatArray = npt.NDArray[np.float64]
 DrawArray = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Seed = int | np.random.SeedSequence | np.random.Generator | None
-T = TypeVar("T")
 
 CHUNK_NUMBERS = 2**17  # entries of q (and of k) in a chunk: 0.5 MB each in float32
 _SEED_BITS = 53  # drawn seeds stay exact in JSON read by JavaScript, and are long enough not to collide
@@ -151,33 +144,3 @@ def _signs(rng: np.random.Generator, shape: tuple[int, int]) -> DrawArray:
     signs *= 2
     signs -= 1
     return signs
-
-
-def worker_count(workers: int | None) -> int:
-    """Return how many threads to use: as asked, or one for each core this process may use (at most 8)."""
-    if workers is not None:
-        return whole_number("workers", workers, 1, 256)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, 8)
-
-
-def in_order(task: Callable[[int], T], count: int, workers: int) -> Iterator[T]:
-    """Yield task(0), task(1), … task(count - 1) in order, with few of them in flight.
-
-    Closing the iterator (or an exception in the loop that reads it) cancels what has not begun,
-    so a run that is stopped leaves no work behind.
-    """
-    if workers == 1 or count == 1:
-        yield from map(task, range(count))
-        return
-    pool = ThreadPoolExecutor(min(workers, count), thread_name_prefix="simulation")
-    pending: deque[Future[T]] = deque()
-    try:
-        for i in range(count):
-            pending.append(pool.submit(task, i))
-            if len(pending) >= 4 * workers:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)

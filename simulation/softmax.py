@@ -146,7 +146,7 @@ def sizes_of(row: SplitWeights, *, spectral: bool = True) -> JacobianSizes:
     cross = p2 * np.square(row.rest) * np.maximum(sum_p2[..., None] - p2, 0)
     inner = np.square(largest) * (1 + sum_p2) + others.sum(axis=-1) + cross.sum(axis=-1)
     return JacobianSizes(
-        trace=rest * (2 - rest - rest * sum_p2),
+        trace=row.trace,
         frobenius=rest * np.sqrt(inner),
         spectral_norm=_spectral_norm(row) if spectral else np.full_like(rest, np.nan),
         largest_entry=_diagonal(row).max(axis=-1),

@@ -66,12 +66,15 @@ class MomentState:
         x = np.asarray(values, dtype=np.float64).ravel()
         if x.size == 0:
             return cls()
-        mean = float(x.mean())
+        mean = float(np.add.reduce(x)) / x.size
         centred = x - mean
-        mean += float(centred.mean())  # what rounding left of the mean
-        centred = x - mean
-        square = centred * centred
-        return cls(x.size, mean, float(square.sum()), float((square * centred).sum()), float((square * square).sum()))
+        rest = float(np.add.reduce(centred)) / x.size  # what rounding left of the mean
+        centred -= rest
+        power = centred * centred
+        m2 = float(np.add.reduce(power))
+        centred *= power
+        power *= power
+        return cls(x.size, mean + rest, m2, float(np.add.reduce(centred)), float(np.add.reduce(power)))
 
     def merge(self, other: "MomentState") -> "MomentState":
         """Return the state of both sets of numbers; an empty side changes nothing.

@@ -6,23 +6,33 @@ or all together, and the slopes of ln Var against ln d_k.
 
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
 
 from simulation._validation import ladder_of
-from simulation.experiments import CLAIMS, Progress, dot_products
+from simulation.checkpoints import Checkpoint, CheckpointFile, seed_for
+from simulation.experiments import CLAIMS, dot_products
 from simulation.model import QueryKeyModel
+from simulation.parallel import Progress
 from simulation.results import DotProductResult, SweepResult, versions
-from simulation.sampling import Seed, child_seed, seed_of
+from simulation.sampling import Seed, child_seed
 from simulation.statistics import Estimate, normal_quantile
 
 DEFAULT_LADDER = (1, 4, 16, 64, 256, 1024)
+SWEEP_SAMPLES = 100_000
 SWEEP_TOLERANCE = 0.05  # a ladder shows a law over decades; 1 % at every rung would take minutes
 
 
 def sweep_rung(
-    model: QueryKeyModel, n_samples: int, seed: int, *, rungs: int, tolerance: float = SWEEP_TOLERANCE, **options: Any
+    model: QueryKeyModel,
+    n_samples: int | None,
+    seed: int,
+    *,
+    rungs: int,
+    tolerance: float = SWEEP_TOLERANCE,
+    **options: Any,
 ) -> DotProductResult:
     """Return one rung of a sweep of `rungs` rungs; its stream depends on the seed and its d_k only."""
     rng = child_seed(seed, model.d_k)
@@ -31,25 +41,30 @@ def sweep_rung(
 
 def iter_sweep(
     d_k: Sequence[int] = DEFAULT_LADDER,
-    n_samples: int = 100_000,
+    n_samples: int | None = None,
     *,
+    precision: float | None = None,
     rng: Seed = None,
     progress: Progress | None = None,
     workers: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: CheckpointFile | None = None,
     confidence: float = 0.95,
     tolerance: float = SWEEP_TOLERANCE,
     **departures: Any,
 ) -> Iterator[DotProductResult]:
     """Yield the results of `sweep` one by one, as they come; arguments as there."""
     models = [QueryKeyModel(rung, **departures) for rung in ladder_of(d_k)]
-    seed = seed_of(rng)
-    options: dict[str, Any] = {"tolerance": tolerance, "confidence": confidence}
-    options |= {"workers": workers, "progress": progress}
-    return (sweep_rung(model, n_samples, seed, rungs=len(models), **options) for model in models)
+    seed = seed_for(rng, checkpoint)
+    kept = checkpoint and Checkpoint.open(checkpoint, {"ladder": [model.d_k for model in models], "seed": seed})
+    options: dict[str, Any] = {"tolerance": tolerance, "confidence": confidence, "precision": precision}
+    options |= {"workers": workers, "executor": executor, "progress": progress, "checkpoint": kept}
+    n = SWEEP_SAMPLES if n_samples is None and precision is None else n_samples
+    return (sweep_rung(model, n, seed, rungs=len(models), **options) for model in models)
 
 
 def sweep(
-    d_k: Sequence[int] = DEFAULT_LADDER, n_samples: int = 100_000, *, rng: Seed = None, **options: Any
+    d_k: Sequence[int] = DEFAULT_LADDER, n_samples: int | None = None, *, rng: Seed = None, **options: Any
 ) -> SweepResult:
     """Run `dot_products` over a ladder of head dimensions, each with its own independent stream.
 
@@ -57,13 +72,14 @@ def sweep(
     ----------
     d_k : sequence of int
         The ladder, all different. The stream of a rung depends on the seed and its d_k only.
-    n_samples : int
-        Pairs for each rung.
+    n_samples : int, optional
+        Pairs for each rung; 100,000 by default.
     rng : int, SeedSequence, Generator or None
         Seed; None draws one, and the result reports it.
     **options
         Departures of `QueryKeyModel` (``entries``, ``q_mean``, …) and ``confidence``,
-        ``tolerance`` (0.05 here), ``workers``, ``progress`` of `dot_products`. Intervals are
+        ``tolerance`` (0.05 here), ``precision``, ``workers``, ``executor``, ``progress``,
+        ``checkpoint`` of `dot_products`; one checkpoint file holds all rungs. Intervals are
         simultaneous over the claims of all rungs.
 
     Returns
@@ -81,7 +97,7 @@ def sweep(
     >>> abs(result.slope_before.estimate - 1) < 4 * result.slope_before.standard_error
     True
     """
-    seed = seed_of(rng)
+    seed = seed_for(rng, options.get("checkpoint"))
     return collect_sweep(list(iter_sweep(d_k, n_samples, rng=seed, **options)), seed)
 
 

@@ -189,6 +189,14 @@ def _log_weight_sum(d_k: int) -> float:
     return math.log(float(np.exp(-0.5 * d_k * (np.expm1(v) - v)).sum()) * (high - low) / (count - 1))
 
 
+def log_length_nodes(d_k: int) -> tuple[FloatArray, FloatArray]:
+    """Return nodes of v = ln(R/d_k), R ~ chi-square(d_k), and weights that sum to 1 and average over R."""
+    low, high = -float(_reach(0.0, 0.5 * d_k)), float(_reach(0.5 * d_k, 0.0))
+    v = np.linspace(low, high, 2 + int((high - low) / min(0.2, 0.35 / math.sqrt(0.5 * d_k))))
+    weights = np.exp(-0.5 * d_k * (np.expm1(v) - v))
+    return v, weights / weights.sum()
+
+
 @lru_cache(maxsize=256)
 def distance_to_normal(d_k: int) -> float:
     """Return the Kolmogorov distance between the law of q·k/sqrt(d_k) and N(0, 1).

@@ -4,22 +4,59 @@ The trick behind every small number here: one minus the largest weight is never 
 subtraction, it is the sum of the other weights.
 """
 
-from typing import NamedTuple
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
+_SQUARINGS = 4  # each doubles the error: 16 roundings at most
 
-class SplitWeights(NamedTuple):
-    """Attention weights y of rows, with y_top = 1 - rest and y_others = rest * share."""
 
-    weights: FloatArray  # (..., n)
+@dataclass(frozen=True, eq=False)
+class SplitWeights:
+    """Attention weights y of rows, with y_top = 1 - rest and y_others = rest * share.
+
+    Only what is asked for is computed, once.
+    """
+
+    others: FloatArray  # (..., n) exp(logits - largest logit), 0 at `top`
     top: npt.NDArray[np.intp]  # (..., 1) place of the largest weight
-    rest: FloatArray  # (..., 1) sum of the other weights
-    share: FloatArray  # (..., n) other weights / rest, 0 at `top`
-    log_total: FloatArray  # (..., 1) ln sum exp(logits - largest logit)
+    excess: FloatArray  # (..., 1) sum of `others`
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """Weights y, (..., n)."""
+        weights = self.others / (1 + self.excess)
+        np.put_along_axis(weights, self.top, 1 / (1 + self.excess), -1)
+        return weights
+
+    @cached_property
+    def rest(self) -> FloatArray:
+        """Sum of the weights but the largest, (..., 1)."""
+        return self.excess / (1 + self.excess)
+
+    @cached_property
+    def share(self) -> FloatArray:
+        """Other weights / rest, 0 at `top`, (..., n)."""
+        return np.divide(self.others, self.excess, out=np.zeros_like(self.others), where=self.excess > 0)
+
+    @cached_property
+    def log_total(self) -> FloatArray:
+        """Logarithm of the sum of exp(logits - largest logit), (..., 1)."""
+        return np.log1p(self.excess)
+
+    @cached_property
+    def trace(self) -> FloatArray:
+        """Trace of the softmax Jacobian, 1 - sum y**2, (...): rest (2 - rest - rest * sum share**2)."""
+        excess = self.excess[..., 0]
+        rest = self.rest[..., 0]
+        squares = np.asarray(np.vecdot(self.others, self.others))  # 0 for the tiniest of rests, next to 2
+        return np.asarray(rest * (2 - rest - np.divide(squares, excess, out=squares, where=excess > 0) / (1 + excess)))
 
 
 def split_weights(logits: FloatArray) -> SplitWeights:
@@ -31,14 +68,42 @@ def split_weights(logits: FloatArray) -> SplitWeights:
     >>> float(row.weights[1]), f"{row.rest[0]:.6e}"
     (1.0, '3.720076e-44')
     """
+    return split_scaled(logits, (1.0,))[0]
+
+
+def split_scaled(logits: FloatArray, scales: Sequence[float]) -> list[SplitWeights]:
+    """Return `split_weights` of scale * logits for each scale, all above 0.
+
+    Where one scale is 2, 4, 8 or 16 times the one below it, its exponentials are squares of those.
+
+    Examples
+    --------
+    >>> [f"{row.rest[0]:.6e}" for row in split_scaled(np.array([0.0, 100.0]), (1.0, 0.5))]
+    ['3.720076e-44', '1.928750e-22']
+    """
+    n = logits.shape[-1]
     top = logits.argmax(axis=-1)[..., None]
+    places = np.arange(top.size) * n + top.ravel()
+    ones = np.ones(n)
+    found: dict[float, SplitWeights] = {}
+    last: tuple[float, FloatArray] | None = None
     with np.errstate(over="ignore"):  # a gap wider than the largest double is -inf: weight 0
-        below = logits - np.take_along_axis(logits, top, -1)
-    e = np.exp(below)
-    np.put_along_axis(e, top, 0.0, -1)
-    excess = e.sum(axis=-1, keepdims=True)  # the others, when the largest counts 1
-    total = 1 + excess
-    weights = e / total
-    np.put_along_axis(weights, top, 1 / total, -1)
-    share = np.divide(e, excess, out=np.zeros_like(e), where=excess > 0)
-    return SplitWeights(weights, top, excess / total, share, np.log1p(excess))
+        below = np.subtract(logits, logits.reshape(-1)[places].reshape(top.shape), order="C")
+        for scale in sorted(set(scales)):
+            others = _exponentials(below, scale, last)
+            others.reshape(-1)[places] = 0.0
+            last = (scale, others)
+            found[scale] = SplitWeights(others, top, np.asarray(np.vecdot(others, ones))[..., None])
+    return [found[scale] for scale in scales]
+
+
+def _exponentials(below: FloatArray, scale: float, last: tuple[float, FloatArray] | None) -> FloatArray:
+    """Return exp(scale * below), from those of the `last` scale where squares of them will do."""
+    squarings = math.log2(scale / last[0]) if last else 0.0
+    if last is None or squarings not in range(1, _SQUARINGS + 1):
+        found = scale * below
+        return np.exp(found, out=found)
+    found = np.square(last[1])
+    for _ in range(int(squarings) - 1):
+        np.square(found, out=found)
+    return found

@@ -5,12 +5,14 @@ import threading
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from simulation import QueryKeyModel, dot_products
 from simulation.experiments import _chunk, _edges
 from simulation.histograms import Histogram
 from simulation.model import ENTRIES, entry_moment
-from simulation.sampling import child_seed, chunk_pairs, draw_pairs, in_order, seed_of, stream, worker_count
+from simulation.parallel import in_order, worker_count
+from simulation.sampling import child_seed, chunk_pairs, draw_pairs, seed_of, stream
 from simulation.scoring import paired_dot
 
 DF = {"student_t": 20}  # moments to order 16, which the errors of order 8 need
@@ -40,6 +42,28 @@ def test_a_wrong_spread_would_be_seen(seed):
     # negative control of the test above: 1 % too wide
     q, _ = draw_pairs(QueryKeyModel(64, q_std=1.01), stream(seed, 0), 8_000)
     assert np.abs(z_of_moments("normal", None, q.astype(np.float64).ravel())).max() > 6
+
+
+@pytest.mark.parametrize("entries", ["normal", "uniform", "laplace", "student_t"])
+def test_entries_follow_the_law_of_their_family(entries, seed):
+    laws = {"normal": stats.norm(), "uniform": stats.uniform(-math.sqrt(3), 2 * math.sqrt(3))}
+    laws |= {"laplace": stats.laplace(scale=math.sqrt(0.5)), "student_t": stats.t(20, scale=math.sqrt(0.9))}
+    q, k = draw_pairs(QueryKeyModel(64, entries, DF.get(entries)), stream(seed, 1), 1000)
+    for x in (q, k):  # fails by chance once in 10^5 seeds
+        assert stats.kstest(x.ravel(), laws[entries].cdf).pvalue > 5e-6
+
+
+@pytest.mark.parametrize("entries", ENTRIES)
+def test_no_entry_depends_on_another_however_far_apart(entries, seed):
+    # correlations of values, and of their sizes, at all 65,536 lags of one chunk; the largest is near 4.4
+    # standard errors, and beyond 6.5 by chance once in 10^5 seeds
+    q, _ = draw_pairs(QueryKeyModel(64, entries, DF.get(entries)), stream(seed, 2), 2048)
+    x = q.astype(np.float64).ravel()
+    for values in (x, np.abs(x), np.roll(x, 1) * x):
+        centred = values - values.mean()
+        power = np.abs(np.fft.rfft(centred)) ** 2
+        lags = np.fft.irfft(power)[2 : x.size // 2]  # lag 1 of products shares a factor, and squares of it
+        assert np.abs(lags).max() <= 6.5 * np.var(values) * math.sqrt(x.size)
 
 
 def test_families_keep_to_their_support():

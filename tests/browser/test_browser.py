@@ -12,6 +12,7 @@ PAGES = {
     "dot_products": "/",
     "gradient_decay": "/gradient_decay",
     "softmax_by_hand": "/softmax_by_hand",
+    "your_qk": "/your_qk",
     "method": "/method",
 }
 
