@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 _BLOCK = 2**14  # pairs at a time: four arrays of 64 kB, in the cache of one core
-np.empty(
-    2**23, dtype=np.uint8
-)  # freed at once: it tells glibc to keep blocks of a chunk's size, not to fetch them anew
+# Freed at once: from then on glibc keeps blocks of a chunk's size, rather than fetch them anew each time.
+np.empty(2**23, dtype=np.uint8)
 
 
 def standard_normals(generator: np.random.Generator, count: int) -> npt.NDArray[np.float32]:

@@ -1,0 +1,1 @@
+"""Benchmarks: the same work done by this package and by what a user would write instead."""
