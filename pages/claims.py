@@ -103,13 +103,26 @@ def show_statement(statement: Statement, numbers: list[Number]) -> None:
         st.markdown("\n".join(f"- {line(evidence, number)}" for evidence, number in rows))
         st.markdown(plain(statement.explanation))
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.page_link(
-                f"pages/{statement.page}.py",
-                label=f"See it on “{TITLES[statement.page]}”",
-                icon=":material/arrow_forward:",
-                query_params=common.exactly(statement.link, but=SETTINGS),
-            )
+            open_button(statement)
             st.caption(f"Said in: {linked(statement.source)}")
+
+
+def open_button(statement: Statement) -> None:
+    """Draw the button that opens a page with the settings of a statement and all others at their defaults.
+
+    A page keeps what the visitor last chose on it, so that goes back first.
+    """
+    label, icon = f"See it on “{TITLES[statement.page]}”", ":material/arrow_forward:"
+    if st.button(label, key=f"see {statement.id}", type="tertiary", icon=icon, on_click=take_back):
+        st.switch_page(common.HERE / f"{statement.page}.py", query_params=statement.link)
+
+
+def take_back() -> None:
+    """Put every setting of the pages visited back to its default, but for this page's own."""
+    own = {setting.key for setting in SETTINGS}
+    for key, default in st.session_state.get("_defaults", {}).items():
+        if key not in own and st.session_state.get(key, default) != default:
+            st.session_state[key] = default
 
 
 def line(evidence: Evidence, number: Number) -> str:

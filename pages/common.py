@@ -221,6 +221,9 @@ def computed(key: Hashable, label: str, work: Callable[[Progress], Any], shelf: 
         bar.progress(0.0, text=f"{label}: waiting for another visitor's run")
     try:
         result = work(_shown_on(bar, label))
+    except ValueError:
+        place.empty()
+        raise
     finally:
         store().runs.release()
     place.empty()
@@ -259,19 +262,6 @@ def link(settings: Sequence[Setting]) -> str:
     """Return the address that restores these settings, all of them written out."""
     values = {s.key: s.value() for s in settings if s.value() is not None}
     return f"{st.context.url or ''}?{urlencode(values)}"
-
-
-def exactly(wanted: Mapping[str, str], but: Sequence[Setting]) -> dict[str, str]:
-    """Return parameters for a link within the site that opens a page with these settings and no others.
-
-    A page keeps what the visitor last chose on it, so what was chosen goes back to its default by name; but not
-    the settings `but`, of the page that holds the link.
-    """
-    kept = {key: default for key, default in st.session_state.get("_defaults", {}).items() if key not in wanted}
-    for setting in but:
-        kept.pop(setting.key, None)
-    back = {key: str(default) for key, default in kept.items() if st.session_state.get(key, default) != default}
-    return {**back, **wanted}
 
 
 def hand_over(

@@ -64,7 +64,7 @@ def main() -> None:
     show_initialisations(SEED.value())
     show_best_scale(N_KEYS.value(), SEED.value())
     if result is not None:
-        common.hand_over("other_scalings", result.to_frame, result.to_json, code(), shown_settings())
+        common.hand_over("other_scalings", result.to_frame, result.to_json, code(composition), shown_settings())
 
 
 def draw_controls(bound) -> None:
@@ -80,12 +80,17 @@ def draw_controls(bound) -> None:
 
 def run(name: str, label: str, key: tuple, **arguments) -> ComparisonResult | None:
     """Return a comparison: stored, or measured now. `key` tells apart what the arguments cannot."""
-    rows, seed = 2048 if N_KEYS.value() <= 128 else 1024, SEED.value()
+    n_rows, seed = rows(), SEED.value()
     return common.computed(
-        ("scorings", name, rows, seed, *key),
+        ("scorings", name, n_rows, seed, *key),
         label,
-        lambda progress: compare_scorings(n_rows=rows, rng=seed, progress=progress, **arguments),
+        lambda progress: compare_scorings(n_rows=n_rows, rng=seed, progress=progress, **arguments),
     )
+
+
+def rows() -> int:
+    """Return how many rows are drawn for each size: fewer where a row is long."""
+    return 2048 if N_KEYS.value() <= 128 else 1024
 
 
 # Two right answers ------------------------------------------------------------------------------
@@ -250,8 +255,9 @@ def show_sweep(bound, composition: Composition) -> None:
     common.show_chart(comparison_chart(shown, along))
     fixed = {"d_k": f"d_k = {D_K.value():,}", "n_keys": f"n = {N_KEYS.value()}", "correlation": f"ρ = {RHO.value():g}"}
     held = ", ".join(text for name, text in fixed.items() if name != along)
+    same = " At d_k = 64, 8/d_k is 1/√d_k: the two coincide." if D_K.value() == 64 and along != "d_k" else ""
     st.caption(
-        f"With {held}. *yours* is the scale composed above. Full lines: exact. Faint lines only join the points."
+        f"With {held}. *yours* is the scale composed above. Strong lines: exact. Faint lines only join the points.{same}"
     )
 
 
@@ -264,12 +270,15 @@ def shown_settings() -> list[common.Setting]:
     return [setting for setting in SETTINGS if setting in always or setting.value() != setting.default]
 
 
-def code() -> str:
+def code(composition: Composition) -> str:
     """Return the few lines of Python that repeat the table."""
-    rhos = sorted({0.0, RHO.value()})
+    sizes = f"[{D_K.value()}], {N_KEYS.value()}, {sorted({0.0, RHO.value()})}, n_rows={rows()}, rng={SEED.value()}"
     return (
-        "from simulation import compare_scorings\n\n"
-        f"result = compare_scorings(d_k=[{D_K.value()}], n_keys={N_KEYS.value()}, correlation={rhos}, rng={SEED.value()})\n"
+        "from simulation import compare_scorings\n"
+        "from simulation.composition import Composition\n"
+        "from simulation.methods import METHODS\n\n"
+        f"result = compare_scorings(list(METHODS), {sizes})\n"
+        f"yours = compare_scorings({{'yours': {composition}}}, {sizes})\n"
         "print(result)\n"
         "result.to_frame()  # a tidy pandas table"
     )

@@ -121,7 +121,7 @@ def ladder_chart(results: Sequence[DotProductResult], *, height: int = 320) -> L
         .encode(
             x=x,
             y=alt.Y("claimed:Q", scale=y_scale, title="variance"),
-            color=_COLOUR.legend(_POINT_KEY),
+            color=_COLOUR,
             strokeDash=_DASH.legend(None),
         )
     )

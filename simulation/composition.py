@@ -117,7 +117,7 @@ def bound_words(scoring: Scoring, d_k: int, n_keys: int) -> str:
     Examples
     --------
     >>> bound_words(Composition("cosine", 3)(64, 16), 64, 16)
-    'Logits stay within ±3, so no weight among 16 keys exceeds 0.9641.'
+    'Logits stay within ±3, so no weight among 16 keys exceeds 0.9642.'
     """
     bound = predict_row(scoring, d_k, 1).bound if scoring.kind in ("cosine", "rmsnorm") else scoring.cap
     if math.isinf(bound):

@@ -78,8 +78,11 @@ def overview_chart(
     if frame["column"].nunique() <= _WRITTEN_COLUMNS and rows <= _WRITTEN_ROWS:
         ink = alt.condition("datum.dark", alt.value("white"), alt.value("black"))
         layers.append(base.mark_text(fontSize=11).encode(text="text:N", color=ink))
-    framed = alt.Chart(frame[frame["head"] == chosen]).mark_rect(filled=False, stroke="currentColor", strokeWidth=3)
-    layers.append(framed.encode(x=alt.X("column:N", sort=None), y=alt.Y("row:N", sort=None)))
+    framed = alt.Chart(frame[frame["head"] == chosen]).encode(
+        x=alt.X("column:N", sort=None), y=alt.Y("row:N", sort=None)
+    )
+    for colour, width in (("black", 5), ("white", 2)):  # seen on every colour, in light and dark
+        layers.append(framed.mark_rect(filled=False, stroke=colour, strokeWidth=width))
     return alt.layer(*layers).properties(height=step * rows + _AROUND, description=_overview_words(frame, what))
 
 
@@ -111,8 +114,18 @@ def _decades(value: float, reach: float) -> float:
 
 
 def _short(value: float) -> str:
-    """Return two digits, which fit a cell on a phone."""
-    return significant(value, 2) if abs(value) < 10 else significant(value, 3 if abs(value) < 1000 else 2)
+    """Return two digits or three, which fit a cell on a phone.
+
+    Examples
+    --------
+    >>> [_short(value) for value in (0, 0.0063, 0.287, 9.86, 22.39, 175.2, 123456.0)]
+    ['0', '<.01', '0.29', '9.9', '22.4', '175', '1e+05']
+    """
+    if 0 < value < 0.01:
+        return "<.01"
+    if value >= 10_000:
+        return f"{value:.0e}"
+    return significant(value, 2 if value < 10 else 3)
 
 
 def _heat_colour(what: Quantity, top: float) -> alt.Color:

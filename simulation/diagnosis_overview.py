@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from simulation.diagnosis import Diagnosis, HeadDiagnosis
+from simulation.diagnosis_text import variance_text
 from simulation.formatting import significant
 
 _NEAR = 2.0  # a spread within this factor of 1 is of the right order
@@ -33,10 +34,9 @@ def overview_sentences(result: Diagnosis, name: str) -> tuple[str, ...]:
     if len(heads) == 1:
         head = heads[0]
         spread = significant(math.sqrt(head.softmax.sqrt_d_k.row_variance), 3)
-        error = head.estimates.variance_over_d_k.text
         return (
-            f"In {name} the variance of q·k is {error} times d_k, where the footnote expects 1. Divided by √d_k, "
-            f"logits within a row have a standard deviation of {spread}.",
+            f"In {name} the variance of q·k is {variance_text(head)} times d_k, where the footnote expects 1. "
+            f"Divided by √d_k, logits within a row have a standard deviation of {spread}.",
         )
     ratio = np.array([head.variance_over_d_k for head in heads])
     spread_of = np.sqrt([head.softmax.sqrt_d_k.row_variance for head in heads])
@@ -48,18 +48,17 @@ def overview_sentences(result: Diagnosis, name: str) -> tuple[str, ...]:
         f"{middle}); the footnote expects 1. In {near:,} of {len(heads):,} heads √d_k leaves the logits of a row "
         f"within a factor {_NEAR:g} of unit spread."
     )
-    return first, f"{_expected_text(heads)} {_mean_text(means)} {_largest_text(heads)}"
+    return first, f"{_expected_text(result)} {_mean_text(means)} {_largest_text(heads)}"
 
 
-def _expected_text(heads: tuple[HeadDiagnosis, ...]) -> str:
-    intervals = [head.estimates.variance_over_d_k.interval for head in heads]
+def _expected_text(result: Diagnosis) -> str:
+    intervals = [head.estimates.variance_over_d_k.interval for head in result.heads]
     known = [interval for interval in intervals if interval is not None]
     if not known:
         return "There are too few tokens for standard errors."
     agreeing = sum(low <= 1 <= high for low, high in known)
-    if not agreeing:
-        return "In none of them does the interval of the variance contain d_k."
-    return f"In {agreeing:,} of them the interval of the variance contains d_k."
+    count = f"{agreeing:,}" if agreeing else "none"
+    return f"In {count} of them the {result.confidence:.0%} interval of the variance contains d_k."
 
 
 def _mean_text(means: list[float]) -> str:

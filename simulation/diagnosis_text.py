@@ -36,8 +36,7 @@ def variance_sentence(head: "HeadDiagnosis") -> str:
     """Return where the variance of q·k comes from, in units of d_k."""
     if head.variance == 0:
         return "The variance of q·k is 0: all logits are the same number."
-    spread = _with_error(head.variance_over_d_k, head.estimates.variance_over_d_k)
-    start = f"The variance of q·k is {spread} d_k"
+    start = f"The variance of q·k is {variance_text(head)} d_k"
     parts = {name: value for name, value in dataclasses.asdict(head.parts).items() if _counts(value, head.variance)}
     gains = sorted((-value, name) for name, value in parts.items() if value > 0)
     losses = sorted((value, name) for name, value in parts.items() if value < 0)
@@ -45,6 +44,11 @@ def variance_sentence(head: "HeadDiagnosis") -> str:
     given[0] = given[0].replace(" from ", " comes from ", 1)
     taken = [f"{_amount(-value, head)} is taken away by {PART_NAMES[name]}" for value, name in losses]
     return f"{start}, of which {_listed(given)}" + (f"; {_listed(taken)}." if taken else ".")
+
+
+def variance_text(head: "HeadDiagnosis") -> str:
+    """Return the variance of the block over d_k, with its standard error."""
+    return _with_error(head.variance_over_d_k, head.estimates.variance_over_d_k)
 
 
 def softmax_sentence(head: "HeadDiagnosis") -> str:
@@ -205,9 +209,8 @@ def _table_row(head: "HeadDiagnosis") -> str:
     flags += [f"width {head.effective_width}"] * (head.effective_width < head.d_k)
     flags += ["float16 overflow"] * (head.float16.product or head.float16.entries)
     flags += [f"{head.masked_rows} rows masked"] * bool(head.masked_rows)
-    variance = _with_error(head.variance_over_d_k, head.estimates.variance_over_d_k)
     return (
-        f"{label(head):>10}  {variance:>16}  {_with_error(head.mean, head.estimates.mean):>16}  "
+        f"{label(head):>10}  {variance_text(head):>16}  {_with_error(head.mean, head.estimates.mean):>16}  "
         f"{significant(own.row_variance):>14}  {significant(own.entropy, 3):>8}  "
         f"{significant(own.largest_weight, 3):>10}  "
         f"{_SHORT_NAMES[part] + share:<26}{'; '.join(flags)}"

@@ -42,3 +42,14 @@ def test_every_public_name_exists():
     assert simulation.__all__ == sorted(simulation.__all__)
     for name in simulation.__all__:
         assert getattr(simulation, name) is not None
+
+
+def test_real_queries_and_keys_are_imported_when_asked_for():
+    loaded = "print('simulation.measured' in sys.modules)"
+    code = f"import sys, simulation; {loaded}; simulation.diagnose; {loaded}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+    import simulation
+
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        simulation.nothing  # noqa: B018

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from simulation import jacobian_sizes, softmax, softmax_jacobian
@@ -164,7 +164,8 @@ def test_a_jacobian_is_symmetric_with_rows_that_sum_to_zero_and_a_bounded_diagon
 def test_sizes_are_those_of_the_matrix(logits):
     jacobian, sizes, y = softmax_jacobian(logits), jacobian_sizes(logits), softmax(logits)
     largest = np.abs(jacobian).max()
-    unit = jacobian / largest if largest > TINY else np.zeros_like(jacobian)
+    assume(largest == 0 or largest > 1e-280)  # next to the smallest doubles digits are lost on both sides
+    unit = jacobian / largest if largest else jacobian
     assert close(float(sizes.trace), np.trace(jacobian))
     assert close(float(sizes.largest_entry), largest)
     assert close(float(sizes.frobenius), largest * np.linalg.norm(unit))

@@ -11,7 +11,9 @@ from tests.browser.conftest import PICTURES, open_page, settle
 PAGES = {
     "dot_products": "/",
     "gradient_decay": "/gradient_decay",
+    "other_scalings": "/other_scalings",
     "softmax_by_hand": "/softmax_by_hand",
+    "claims": "/claims",
     "your_qk": "/your_qk",
     "method": "/method",
 }
@@ -114,4 +116,21 @@ def test_bad_link_is_named(browser, site: str) -> None:
     page = open_page(browser, f"{site}/?d_k=hello&samples=20000")
     assert re.search(r"d_k.* in the link must be a whole number", page.locator("body").inner_text())
     assert "hello" not in page.url
+    page.context.close()
+
+
+def test_a_claim_opens_its_page_with_exactly_its_settings(browser, site: str) -> None:
+    page = open_page(browser, f"{site}/other_scalings?rho=0.9&n=4&show=trace")
+    page.get_by_role("link", name="Claims", exact=True).click()
+    settle(page, first=800)
+    page.get_by_role("textbox", name="Find").fill("letting the library scale again")
+    page.get_by_role("textbox", name="Find").press("Enter")
+    settle(page, first=800)
+    page.get_by_role("button", name="See it").click()
+    settle(page, first=1500)
+    assert page.locator("h1").inner_text() == "Could it be another value?"
+    assert page.get_by_text("Scaled twice").count() == 1
+    parameters = set(page.url.split("?")[1].split("&"))
+    assert "way=t5" in parameters
+    assert not {"rho=0.9", "n=4", "show=trace"} & parameters
     page.context.close()

@@ -75,6 +75,10 @@ def test_a_bad_file_is_one_sentence_and_what_was_there_stays(browser, site: str)
     assert errors.count() == 1
     assert "'bad.npz': must start as a .npz file does; received b'no archive" in errors.inner_text()
     assert EXAMPLE in words(page)
+    put_in(page, ("large.npy", b"0" * 20_971_521))
+    assert "large.npy" in words(page)
+    assert "20.0MB or smaller" in words(page)
+    assert EXAMPLE in words(page)
     assert page.locator('[data-testid="stException"]').count() == 0
     page.context.close()
 

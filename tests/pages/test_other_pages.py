@@ -1,7 +1,6 @@
 """The pages "Other scalings" and "Claims", run headless: settings, sentences, warnings, links, bad input."""
 
 import json
-from urllib.parse import parse_qs
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -121,45 +120,48 @@ def test_controls_change_the_page() -> None:
 
 
 def test_the_code_repeats_the_table() -> None:
-    app = open_page("other_scalings", n="4", seed="3", d_k="16", rho="0.3")
+    app = open_page("other_scalings", n="4", seed="3", d_k="16", rho="0.3", way="mup", number="8")
     link, code = (block.value for block in app.code)
     assert {"n=4", "seed=3", "d_k=16", "rho=0.3"} <= set(link.split("?")[1].split("&"))
     scope: dict = {}
     exec(code.replace("print(result)", ""), scope)  # noqa: S102
-    [record] = scope["result"].select(scoring="mup", quantity="logit_std", correlation=0.0)
     shown = table(app, "right when")
-    measured = plus_minus(record.estimate, record.standard_error)
-    assert shown[shown["way"] == "µP"]["std, measured"].item() == measured
+    for result, scoring, way in (("result", "mup", "µP"), ("yours", "yours", "yours")):
+        [record] = scope[result].select(scoring=scoring, quantity="logit_std", correlation=0.0)
+        measured = plus_minus(record.estimate, record.standard_error)
+        assert shown[shown["way"] == way]["std, measured"].item() == measured
 
 
 # --- claims -------------------------------------------------------------------------------------
 
 
-def test_every_claim_is_shown_with_its_number_and_its_link() -> None:
+def see_buttons(app: AppTest) -> list:
+    return [button for button in app.button if button.label.startswith("See it on")]
+
+
+def test_every_claim_is_shown_with_its_number_and_its_button() -> None:
     app = open_page("claims")
     total = len(statements())
     assert f"Of {total} statements" in said(app)
-    links = app.get("page_link")
-    assert len(links) == total
+    assert len(see_buttons(app)) == total
     assert sum(text.value.startswith("- ") for text in app.markdown) == total
     assert {subheader.value.split(" (")[0] for subheader in app.subheader} >= {"True", "True under conditions", "False"}
 
 
-def test_links_open_the_page_with_exactly_these_settings() -> None:
-    app = open_page("claims", find="Scaling the query and letting")
-    [link] = app.get("page_link")
-    assert link.proto.page == "other_scalings"
-    wanted = {key: values[0] for key, values in parse_qs(link.proto.query_string).items()}
-    [statement] = [s for s in statements() if s.id == "scaled-twice"]
-    assert wanted == dict(statement.link)
-
-
-def test_links_take_other_settings_back() -> None:
-    app = open_page("other_scalings", rho="0.9", n="4")
+def test_buttons_open_the_page_with_exactly_these_settings() -> None:
+    app = open_page("other_scalings", rho="0.9", n="4", show="trace")
+    assert app.session_state["rho"] == 0.9
     app.switch_page("pages/claims.py").run()
-    link = next(link for link in app.get("page_link") if link.proto.page == "other_scalings")
-    wanted = {key: values[0] for key, values in parse_qs(link.proto.query_string).items()}
-    assert (wanted["rho"], wanted["n"]) == ("0.5", "16")
+    app.text_input(key="find").set_value("Scaling the query and letting").run()
+    [button] = see_buttons(app)
+    button.click().run()
+    assert not app.exception
+    assert app.title[0].value == "Could it be another value?"
+    assert "Scaled twice" in said(app)
+    values = {key: app.session_state[key] for key in ("rho", "n", "show", "way", "extra", "d_k")}
+    assert values == {
+        "rho": 0.5, "n": 16, "show": "aligned_weight", "way": "t5", "extra": "1/sqrt(d_k)", "d_k": 64,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -167,13 +169,13 @@ def test_links_take_other_settings_back() -> None:
 )
 def test_claims_can_be_filtered(group: str, verdict: str) -> None:
     app = open_page("claims", group=group)
-    assert len(app.get("page_link")) == sum(s.verdict == verdict for s in statements())
+    assert len(see_buttons(app)) == sum(s.verdict == verdict for s in statements())
 
 
 def test_claims_can_be_searched() -> None:
     app = open_page("claims")
     app.text_input(key="find").set_value("Soft-Cap").run()
-    assert 1 <= len(app.get("page_link")) <= 3
+    assert 1 <= len(see_buttons(app)) <= 3
     app.text_input(key="find").set_value("no such words").run()
     assert "No statement holds" in said(app)
     assert not app.exception

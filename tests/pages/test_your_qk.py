@@ -9,7 +9,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from pages import common, own_files
+from pages import common, own_choices, own_files
 from simulation import diagnose, load_example
 from simulation.qk_arrays import QueriesKeys
 from tests.pages.test_pages import charts, open_page, said
@@ -250,8 +250,8 @@ def test_long_texts_are_thinned_and_too_many_heads_refused() -> None:
 )
 def test_work_is_bounded_whatever_comes(heads: int, tokens: int, most: int) -> None:
     array = np.broadcast_to(np.float64(0), (heads, tokens, 4))
-    assert own_files.most_tokens(QueriesKeys.of(array, array)) == most
-    assert heads * most**2 <= own_files.MAX_LOGITS
+    assert own_choices.most_tokens(QueriesKeys.of(array, array)) == most
+    assert heads * most**2 <= own_choices.MAX_LOGITS
 
 
 # --- what goes wrong, and what stays -----------------------------------------------------------
@@ -264,6 +264,24 @@ BAD = {
     "one axis": npy(np.ones(5)),
     "lies": b"\x93NUMPY\x01\x00\x46\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 2)}\n",
 }
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "words"),
+    [
+        (normal(3, 20, 8), normal(3, 20, 6), "must have the same d"),
+        (normal(3, 20, 8), normal(2, 20, 8), "3 is no multiple of 2"),
+        (normal(3, 20, 8), normal(20, 8), "same leading axes"),
+        (np.full((2, 20, 8), 1e31), normal(2, 20, 8), "finite numbers within"),
+        (normal(20, 8), np.full((20, 8), np.nan), "not finite"),
+    ],
+)
+def test_arrays_that_do_not_go_together_are_one_sentence(q: np.ndarray, k: np.ndarray, words: str) -> None:
+    app = page(("heads.npz", npz(q=q, k=k)))
+    assert len(app.error) == 1
+    assert words in app.error[0].value
+    assert "\n" not in app.error[0].value
+    assert not charts(app)
 
 
 @pytest.mark.parametrize("kind", BAD)
@@ -338,6 +356,14 @@ def test_names_of_files_and_arrays_cannot_format_the_page() -> None:
     app = page(("$x$ **q** [a](b) :red[c].npz", npz(q=q, k=k)))
     assert "\\$x\\$ \\*\\*q\\*\\*" in said(app)
     assert not app.exception
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("$x_1$", r"\$x\_1\$"), ("`token_axis` of a_b", r"`token_axis` of a\_b"), ("one ` alone_", r"one \` alone\_")],
+)
+def test_only_code_keeps_its_meaning(text: str, shown: str) -> None:
+    assert own_files.escaped(text) == shown
 
 
 def test_the_limit_said_is_the_limit_set() -> None:
