@@ -102,7 +102,7 @@ def test_a_long_run_can_be_stopped_and_run_again(browser, site: str) -> None:
 def test_download_holds_what_the_screen_shows(browser, site: str) -> None:
     page = open_page(browser, f"{site}/?samples=20000&seed=3")
     with page.expect_download() as waiting:
-        page.get_by_role("button", name="CSV").click()
+        page.get_by_role("button", name="CSV", exact=True).click()
     with Path(waiting.value.path()).open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     variance = next(row for row in rows if (row["quantity"], row["statistic"]) == ("before", "variance"))
