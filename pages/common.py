@@ -250,9 +250,13 @@ def _shown_on(bar: Any, label: str) -> Progress:
 
 
 def show_chart(chart: alt.TopLevelMixin, place: Any = st, **options: Any) -> None:
-    """Draw a chart with labels in the colour of the page's text: the theme's grey is too faint to read."""
+    """Draw a chart with labels, texts and rules in the colour of the page's text.
+
+    The theme's grey is too faint to read, and Vega's own black is lost on a dark page.
+    """
     ink = {"labelColor": "currentColor", "titleColor": "currentColor"}
-    place.altair_chart(chart.configure_axis(**ink).configure_legend(**ink), **options)
+    labelled = chart.configure_axis(**ink).configure_legend(**ink)
+    place.altair_chart(labelled.configure_text(color="currentColor").configure_rule(color="currentColor"), **options)
 
 
 # Handing over -----------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def draw_controls(bound) -> None:
 
 def the_plan() -> Plan:
     """Return the plan of the controls: about as much work for many keys as for few."""
-    return plan_of(N_KEYS.value(), 2048 if N_KEYS.value() <= 128 else 1024, QUANTITIES, ROW_STATISTICS)
+    return plan_of(N_KEYS.value(), 4096 if N_KEYS.value() <= 128 else 1024, QUANTITIES, ROW_STATISTICS)
 
 
 def measure(model: QueryKeyModel) -> DecayResult | None:
