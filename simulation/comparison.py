@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +19,11 @@ from simulation.comparison_theory import exact_comparison
 from simulation.formatting import plus_minus, significant
 from simulation.methods import METHODS, make_scoring
 from simulation.parallel import Progress, in_order, worker_count
-from simulation.results import Record, versions
+from simulation.results import FlatRecords, versions
 from simulation.row_statistics import row_estimate
 from simulation.sampling import Seed, child_seed, seed_of
 from simulation.scored_rows import ROW_QUANTITIES, row_values
 from simulation.scoring import Scoring
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FloatArray = npt.NDArray[np.float64]
 Rule = Callable[[int, int], Scoring]
@@ -58,7 +55,7 @@ class ComparisonRecord:
 
 
 @dataclass(frozen=True)
-class ComparisonResult(Record):
+class ComparisonResult(FlatRecords["ComparisonRecord"]):
     """What `compare_scorings` measured."""
 
     records: tuple[ComparisonRecord, ...]
@@ -66,18 +63,6 @@ class ComparisonResult(Record):
     seed: int
     confidence: float
     versions: dict[str, str]
-
-    def select(self, **wanted: Any) -> list[ComparisonRecord]:
-        """Return the records whose fields have the wanted values."""
-        return [r for r in self.records if all(getattr(r, name) == value for name, value in wanted.items())]
-
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a tidy frame, a row for each record."""
-        import pandas as pd
-
-        frame = pd.DataFrame([vars(record) for record in self.records])
-        frame[["low", "high"]] = frame.pop("interval").tolist()
-        return frame
 
     def __str__(self) -> str:
         """Return a table for each d_k, number of keys and correlation: a line for each scoring, exact values below."""

@@ -7,7 +7,7 @@ scoring, quantity and statistic, with its Monte Carlo standard error and the exa
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulation._validation import ladder_of
 from simulation.attention_heads import require_sampler
@@ -17,15 +17,11 @@ from simulation.formatting import plus_minus, significant
 from simulation.model import QueryKeyModel
 from simulation.parallel import Progress, crew_of, worker_count
 from simulation.precision import Precision
-from simulation.results import Record, versions
+from simulation.results import FlatRecords, versions
 from simulation.row_sizes import QUANTITIES
 from simulation.row_statistics import ROW_STATISTICS, row_estimate
 from simulation.sampling import Seed, child_seed, seed_of
 from simulation.statistics import Estimate
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 DECAY_LADDER = (1, 4, 16, 64, 256, 1024)
 
@@ -46,7 +42,7 @@ class DecayRecord:
 
 
 @dataclass(frozen=True)
-class DecayResult(Record):
+class DecayResult(FlatRecords["DecayRecord"]):
     """What `gradient_decay` measured."""
 
     records: tuple[DecayRecord, ...]
@@ -58,18 +54,6 @@ class DecayResult(Record):
     confidence: float
     versions: dict[str, str]
     precision: tuple[Precision, ...] = ()
-
-    def select(self, **wanted: Any) -> list[DecayRecord]:
-        """Return the records whose fields have the wanted values, in order of d_k."""
-        return [r for r in self.records if all(getattr(r, name) == value for name, value in wanted.items())]
-
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a tidy frame, a row for each record."""
-        import pandas as pd
-
-        frame = pd.DataFrame([vars(record) for record in self.records])
-        frame[["low", "high"]] = frame.pop("interval").tolist()
-        return frame
 
     def __str__(self) -> str:
         """Return a table of the records, one line for each d_k, scoring and quantity."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +21,10 @@ from simulation.decay_theory import gap_exceeds
 from simulation.formatting import plus_minus, significant
 from simulation.model import QueryKeyModel
 from simulation.parallel import Crew, Progress, crew_of, in_order
-from simulation.results import Record, versions
+from simulation.results import FlatRecords, versions
 from simulation.sampling import Seed, child_seed, seed_of
 from simulation.scoring import SCORINGS, scale_factor
 from simulation.softmax import softmax
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -53,19 +49,13 @@ class LowPrecisionRecord:
 
 
 @dataclass(frozen=True)
-class LowPrecisionResult(Record):
+class LowPrecisionResult(FlatRecords["LowPrecisionRecord"]):
     """What `low_precision` measured."""
 
     records: tuple[LowPrecisionRecord, ...]
     n_rows: int
     seed: int
     versions: dict[str, str]
-
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a tidy frame, a row for each record."""
-        import pandas as pd
-
-        return pd.DataFrame([vars(record) for record in self.records])
 
     def __str__(self) -> str:
         """Return a table of the records."""

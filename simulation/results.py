@@ -10,7 +10,7 @@ import platform
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import scipy
@@ -23,6 +23,8 @@ from simulation.verdicts import Claim
 
 if TYPE_CHECKING:
     import pandas as pd
+
+R = TypeVar("R")
 
 __version__ = "0.1.0"
 
@@ -89,6 +91,25 @@ class Record:
 
         result: Self = _rebuild(cls, json.loads(text))
         return result
+
+
+class FlatRecords(Record, Generic[R]):
+    """What results share that hold one flat record for each number measured."""
+
+    records: tuple[R, ...]
+
+    def select(self, **wanted: Any) -> list[R]:
+        """Return the records whose fields have the wanted values, in the order measured."""
+        return [r for r in self.records if all(getattr(r, name) == value for name, value in wanted.items())]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a tidy frame, a row for each record; an interval becomes the columns low and high."""
+        import pandas as pd
+
+        frame = pd.DataFrame([vars(record) for record in self.records])
+        if "interval" in frame:
+            frame[["low", "high"]] = frame.pop("interval").tolist()
+        return frame
 
 
 @dataclass(frozen=True)
