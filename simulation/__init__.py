@@ -6,8 +6,6 @@ Importing this package imports NumPy and SciPy only.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from simulation.comparison import ComparisonResult, compare_scorings
-from simulation.decay import DecayResult, gradient_decay
 from simulation.experiments import dot_products, exact_law
 from simulation.model import QueryKeyModel
 from simulation.results import DotProductResult, SweepResult, __version__
@@ -18,11 +16,21 @@ from simulation.theory import DotProductLaw, distance_to_normal
 from simulation.verdicts import Claim
 
 if TYPE_CHECKING:
+    from simulation.comparison import ComparisonResult, compare_scorings
+    from simulation.decay import DecayResult, gradient_decay
     from simulation.diagnosis import Diagnosis
     from simulation.example_data import load_example
     from simulation.measured import diagnose
 
-_WHERE = {"Diagnosis": "diagnosis", "diagnose": "measured", "load_example": "example_data"}
+_WHERE = {
+    "ComparisonResult": "comparison",
+    "DecayResult": "decay",
+    "Diagnosis": "diagnosis",
+    "compare_scorings": "comparison",
+    "diagnose": "measured",
+    "gradient_decay": "decay",
+    "load_example": "example_data",
+}
 
 __all__ = [
     "Claim",
@@ -53,7 +61,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what only real queries and keys need when it is first asked for."""
+    """Import what the first experiment does not need when it is first asked for."""
     if name in _WHERE:
         return getattr(import_module(f"simulation.{_WHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,14 +14,15 @@ import numpy.typing as npt
 from simulation.model import QueryKeyModel
 from simulation.normals import standard_normals
 from simulation.products import product
-from simulation.sampling import draw_keys, draw_queries
+from simulation.sampling import draw_apart
 
 FloatArray = npt.NDArray[np.float64]
+RowArray = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 Sampler = Literal["plain", "conditional"]
 SAMPLERS: tuple[Sampler, ...] = ("plain", "conditional")
 
-_SLICE_NUMBERS = 2**18  # entries of q and k held at once while heads are drawn
-_CHUNK_LOGITS = 2**17
+_SLICE_NUMBERS = 2**20  # entries of q and k held at once while heads are drawn
+_CHUNK_LOGITS = 2**18
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Heads:
     isometric image of them: same inner products, fewer columns); it can be run over again.
     """
 
-    logits: FloatArray
+    logits: RowArray
     key_slices: Iterable[FloatArray]
 
 
@@ -51,9 +52,9 @@ class _Redrawn:
         width = max(1, _SLICE_NUMBERS // (heads * (m + n)))
         for start in range(0, self.model.d_k, width):
             w = min(width, self.model.d_k - start)
-            q = draw_queries(self.model, rng, (heads * m, w)).reshape(heads, m, w)
-            k = draw_keys(self.model, rng, (heads * n, w)).reshape(heads, n, w)
-            yield q[: self.keep].astype(np.float64), k[: self.keep].astype(np.float64)
+            q, k = draw_apart(self.model, rng, (heads * m, heads * n), w)
+            kept = (x.reshape(heads, -1, w)[: self.keep].astype(np.float64) for x in (q, k))
+            yield next(kept), next(kept)
 
     def __iter__(self) -> Iterator[FloatArray]:
         return (k for _, k in self.pairs())
@@ -117,16 +118,16 @@ def _bartlett(rng: np.random.Generator, heads: int, size: int, freedom: int) -> 
     return lower
 
 
-def draw_rows(model: QueryKeyModel, seed: np.random.SeedSequence, rows: int, n: int) -> FloatArray:
-    """Draw unscaled logits of independent rows, each with its own query and keys: (rows, n).
+def draw_rows(model: QueryKeyModel, seed: np.random.SeedSequence, rows: int, n: int) -> npt.NDArray[np.float32]:
+    """Draw unscaled logits of independent rows, each with its own query and keys: (rows, n), float32.
 
     Given |q|² ~ chi-square with d_k degrees of freedom, the logits of a row are independent
     N(0, |q|²): the conditional sampler for one query a head.
     """
     rng = np.random.Generator(np.random.SFC64(seed))
     norms = model.q_std * model.k_std * np.sqrt(rng.chisquare(model.d_k, rows))
-    logits = standard_normals(rng, rows * n).reshape(rows, n).astype(np.float64)
-    logits *= norms[:, None]
+    logits = standard_normals(rng, rows * n).reshape(rows, n)
+    logits *= norms[:, None].astype(np.float32)
     return logits
 
 

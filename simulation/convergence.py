@@ -5,7 +5,7 @@ the interval for a number of pairs fixed beforehand and with a confidence sequen
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,19 +13,22 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from simulation._validation import MAX_SAMPLES, real_number, shown, whole_number
 from simulation.formatting import interval_text, plus_minus
 from simulation.model import QueryKeyModel
-from simulation.parallel import MAX_GROUP, Group, Progress, crew_of, groups, results_of
+from simulation.parallel import MAX_GROUP, Crew, Group, Progress, crew_of, groups, results_of
 from simulation.results import Record, versions
 from simulation.sampling import Seed, chunk_pairs, draw_pairs, seed_of, stream
-from simulation.scoring import paired_dot
+from simulation.scoring import drawn_dot
 from simulation.statistics import MomentState, normal_quantile, standard_errors
 
 if TYPE_CHECKING:
     import pandas as pd
+
+FloatArray = npt.NDArray[np.float64]
 
 LOOKS = 40
 FIRST_LOOK = 100  # pairs: the band rests on averages being nearly normal
@@ -103,7 +106,7 @@ def convergence(
     ----------
     model : QueryKeyModel
     n_samples : int
-        Independent pairs in the end, from 2 to 10**12; the looks fall on ends of chunks.
+        Independent pairs in the end, from 2 to 10**12.
     rng : int, SeedSequence, Generator or None
         Seed, as for `dot_products`, which draws the same pairs from it.
     confidence : float
@@ -139,46 +142,69 @@ def convergence(
     level = real_number("confidence", confidence, 0.5, 0.999999)
     tightest = max(2, n // 10) if tightest_at is None else whole_number("tightest_at", tightest_at, 2, MAX_SAMPLES)
     seed, crew = seed_of(rng), crew_of(workers, executor)
-    ends = look_chunks(n, chunk_pairs(model.d_k))
-    total, points = MomentState(), list[ConvergencePoint]()
-    with closing(results_of(partial(_states, model, n, seed), _spans(ends), *crew)) as states:
-        for (_, stop), state in zip(_spans(ends), states, strict=True):
-            total = total.merge(state)
-            if stop in ends:
-                points += points_of(model, total, level, tightest)
-            if progress is not None:
-                progress(stop, ends[-1])
-    return ConvergenceResult(model, n, seed, level, tightest, tuple(points), versions())
+    size = chunk_pairs(model.d_k)
+    looks, count = look_pairs(n, size), math.ceil(n / size)
+
+    def taken(parts: Iterator[tuple[int, MomentState]]) -> Iterator[ConvergencePoint]:
+        total = MomentState()
+        for chunks, part in parts:
+            total = total.merge(part)
+            if total.n in looks:
+                yield from points_of(model, total, level, tightest)
+            if progress is not None and chunks:
+                progress(chunks, count)
+
+    with closing(_parts(model, n, seed, looks, crew)) as parts:
+        points = tuple(taken(parts))
+    return ConvergenceResult(model, n, seed, level, tightest, points, versions())
 
 
-def look_chunks(n: int, chunk: int) -> list[int]:
-    """Return after how many chunks to look: some 40 rising numbers, evenly spaced on a log axis.
+def look_pairs(n: int, chunk: int) -> list[int]:
+    """Return after how many pairs to look: some 40 rising numbers, evenly spaced on a log axis.
+
+    Beyond the first chunk they are whole chunks, as are the pairs that are drawn together.
 
     Examples
     --------
-    >>> look_chunks(20_000, 2048), len(look_chunks(10**9, 2048))
-    ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 39)
+    >>> look_pairs(20_000, 8192)[-4:], len(look_pairs(10**9, 8192))
+    ([7727, 8192, 16384, 20000], 40)
     """
-    count = math.ceil(n / chunk)
-    first = min(math.ceil(FIRST_LOOK / chunk), count)
-    return sorted({round(float(step)) for step in np.geomspace(first, count, LOOKS)})
+    if n <= FIRST_LOOK:
+        return [n]
+    *steps, _ = np.geomspace(FIRST_LOOK, n, LOOKS).tolist()
+    return sorted({n, *(round(step) if step <= chunk else min(n, chunk * round(step / chunk)) for step in steps)})
+
+
+def _parts(
+    model: QueryKeyModel, n: int, seed: int, looks: list[int], crew: Crew
+) -> Generator[tuple[int, MomentState], None, None]:
+    """Yield what adds up from look to look: states, and how many chunks are done when one ends (0 within a chunk)."""
+    size = chunk_pairs(model.d_k)
+    dots = _dots(model, n, seed, 0)
+    inside = [look for look in looks if look < dots.size]
+    *pieces, last = np.split(dots, inside)
+    yield from ((0, MomentState.of(piece)) for piece in pieces)
+    yield 1, MomentState.of(last)
+    ends = sorted({math.ceil(look / size) for look in looks if look > size})
+    with closing(results_of(partial(_states, model, n, seed), _spans(ends), *crew)) as states:
+        yield from ((stop, state) for (_, stop), state in zip(_spans(ends), states, strict=True))
 
 
 def _spans(ends: list[int]) -> Iterator[Group]:
-    """Yield groups of chunks that end at every look: fixed by the work alone."""
-    for first, stop in zip([0, *ends[:-1]], ends, strict=True):
+    """Yield groups of chunks after the first that end at every look: fixed by the work alone."""
+    for first, stop in zip([1, *ends[:-1]], ends, strict=False):
         size = min(MAX_GROUP, max(1, (stop - first) // 8))
         yield from groups(stop, first=first, size=size)
 
 
 def _states(model: QueryKeyModel, n: int, seed: int, group: Group) -> MomentState:
-    return reduce(MomentState.merge, (_state(model, n, seed, index) for index in range(*group)))
+    return reduce(MomentState.merge, (MomentState.of(_dots(model, n, seed, index)) for index in range(*group)))
 
 
-def _state(model: QueryKeyModel, n: int, seed: int, index: int) -> MomentState:
+def _dots(model: QueryKeyModel, n: int, seed: int, index: int) -> FloatArray:
     size = chunk_pairs(model.d_k)
     q, k = draw_pairs(model, stream(seed, index), size)
-    return MomentState.of(paired_dot(q, k)[: n - index * size])
+    return drawn_dot(q, k)[1][: n - index * size]
 
 
 def points_of(model: QueryKeyModel, state: MomentState, confidence: float, tightest_at: int) -> list[ConvergencePoint]:

@@ -173,7 +173,8 @@ def _chunk_values(model: QueryKeyModel, plan: Plan, seed: int, index: int) -> Va
     if sampler == "conditional" and "query_gradient" not in plan.quantities:
         heads = Heads(draw_rows(model, stream, size * m, n).reshape(size, m, n)[:keep], ())
     else:
-        heads = draw_heads(model, stream, m, n, sampler, keep=keep)
+        drawn = draw_heads(model, stream, m, n, sampler, keep=keep)
+        heads = replace(drawn, logits=drawn.logits.astype(np.float32))  # as coarse as what was drawn
     scales = [scale_factor(scoring, model.d_k) for scoring in SCORINGS]
     sizes = row_sizes(heads, scales, plan.quantities)
     return {(scoring, name): sizes[i][name] for i, scoring in enumerate(SCORINGS) for name in plan.quantities}

@@ -22,7 +22,7 @@ from simulation.parallel import Group, Progress, crew_of, group_size
 from simulation.precision import Precision, pairs_for
 from simulation.results import DotProductResult, Fit, MomentEstimates, versions
 from simulation.sampling import Seed, chunk_pairs, draw_pairs, stream
-from simulation.scoring import paired_dot, scale_factor
+from simulation.scoring import drawn_dot, scale_factor
 from simulation.statistics import STATISTICS, Estimate, MomentState, standard_errors
 from simulation.theory import DotProductLaw, distance_to_normal
 from simulation.verdicts import DEFAULT_TOLERANCE, Claim, Rule
@@ -102,7 +102,8 @@ def dot_products(
 
     Notes
     -----
-    Holds one chunk of q and k (1 MB; 8 MB at d_k = 10**6) for each worker, whatever `n_samples`.
+    Holds one chunk of q and k (4 MB; 8 MB at d_k = 10**6) for each worker, whatever `n_samples`.
+    Products q_i k_i are rounded as the draws are (float32), their sums are float64.
 
     References
     ----------
@@ -189,14 +190,11 @@ def _chunk(model: QueryKeyModel, n: int, seed: int, factor: float, edges: Histog
     size = chunk_pairs(model.d_k)
     first = index * size
     q, k = draw_pairs(model, stream(seed, index), size)
-    q, k = q[: n - first], k[: n - first]
-    logits = paired_dot(q, k)
-    pairs = np.arange(len(q))
-    components = (first + pairs) % model.d_k
-    products = q[pairs, components].astype(np.float64) * k[pairs, components]
-    return PairSummary(
-        MomentState.of(logits), MomentState.of(logits * factor), MomentState.of(products), edges.add(logits)
-    )
+    products, logits = drawn_dot(q[: n - first], k[: n - first])
+    pairs = np.arange(len(products))
+    component = products.ravel().take(pairs * model.d_k + (first + pairs) % model.d_k)
+    before, after, single = MomentState.of_each(np.stack([logits, logits * factor, component]))
+    return PairSummary(before, after, single, edges.add(logits))
 
 
 def _edges(model: QueryKeyModel) -> "np.typing.NDArray[np.float64]":

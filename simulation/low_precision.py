@@ -146,7 +146,8 @@ def _cell(
 def _count_zero(
     model: QueryKeyModel, n: int, rows: int, size: int, formats: Sequence[str], seed: int, index: int
 ) -> dict[tuple[str, str], int]:
-    logits = draw_rows(model, np.random.SeedSequence(seed, spawn_key=(index,)), size, n)[: rows - index * size]
+    drawn = draw_rows(model, np.random.SeedSequence(seed, spawn_key=(index,)), size, n)
+    logits = drawn[: rows - index * size].astype(np.float64)
     counts: dict[tuple[str, str], int] = {}
     for scoring in SCORINGS:
         weights = softmax(scale_factor(scoring, model.d_k) * logits)

@@ -16,7 +16,7 @@ FloatArray = npt.NDArray[np.float64]
 DrawArray = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Seed = int | np.random.SeedSequence | np.random.Generator | None
 
-CHUNK_NUMBERS = 2**17  # entries of q (and of k) in a chunk: 0.5 MB each in float32
+CHUNK_NUMBERS = 2**19  # entries of q (and of k) in a chunk: 2 MB each in float32
 _SEED_BITS = 53  # drawn seeds stay exact in JSON read by JavaScript, and are long enough not to collide
 
 
@@ -82,22 +82,33 @@ def draw_pairs(model: QueryKeyModel, rng: np.random.Generator, size: int) -> tup
     >>> q.shape, k.dtype.name, sorted(set(abs(q).ravel().tolist()))
     ((3, 4), 'float32', [1.0])
     """
-    shape = (size, model.d_k)
-    q, k = _standardised(model, rng, shape), _standardised(model, rng, shape)
+    q, k = _drawn(model, rng, (size, size), model.d_k)
     if rho := model.correlation:
         k *= np.float32(np.sqrt((1 - rho) * (1 + rho)))
         k += np.float32(rho) * q
     return _moved(q, model.q_mean, model.q_std), _moved(k, model.k_mean, model.k_std)
 
 
-def draw_queries(model: QueryKeyModel, rng: np.random.Generator, shape: tuple[int, int]) -> DrawArray:
-    """Draw entries of queries alone, shape (queries, any number of their components)."""
-    return _moved(_standardised(model, rng, shape), model.q_mean, model.q_std)
+def draw_apart(
+    model: QueryKeyModel, rng: np.random.Generator, counts: tuple[int, int], width: int
+) -> tuple[DrawArray, DrawArray]:
+    """Draw `counts` queries and keys, or `width` components of them, independent of each other.
+
+    Examples
+    --------
+    >>> [x.shape for x in draw_apart(QueryKeyModel(64), stream(0, 0), (3, 5), 64)]
+    [(3, 64), (5, 64)]
+    """
+    q, k = _drawn(model, rng, counts, width)
+    return _moved(q, model.q_mean, model.q_std), _moved(k, model.k_mean, model.k_std)
 
 
-def draw_keys(model: QueryKeyModel, rng: np.random.Generator, shape: tuple[int, int]) -> DrawArray:
-    """Draw entries of keys alone, independent of the queries, as `draw_queries` does."""
-    return _moved(_standardised(model, rng, shape), model.k_mean, model.k_std)
+def _drawn(
+    model: QueryKeyModel, rng: np.random.Generator, counts: tuple[int, int], width: int
+) -> tuple[DrawArray, DrawArray]:
+    """Draw standardised entries of queries and keys in one go."""
+    entries = _standardised(model, rng, (sum(counts), width))
+    return entries[: counts[0]], entries[counts[0] :]
 
 
 def _moved(entries: DrawArray, mean: float, std: float) -> DrawArray:

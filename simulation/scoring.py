@@ -39,6 +39,23 @@ def paired_dot(q: npt.NDArray[np.floating], k: npt.NDArray[np.floating]) -> Floa
     return np.asarray(np.einsum("...i,...i->...", q, k, dtype=np.float64, casting="safe"))
 
 
+def drawn_dot(q: npt.NDArray[np.floating], k: npt.NDArray[np.floating]) -> tuple[npt.NDArray[np.floating], FloatArray]:
+    """Return the products q_i k_i of drawn pairs, as precise as the draws, and their float64 sums q·k.
+
+    Arrays (pairs, d_k) → (pairs, d_k) and (pairs,). For float32 draws the products are rounded once
+    more, by 3e-8 of themselves on average; that is faster than `paired_dot`, and no less accurate
+    about a law than the draws are.
+
+    Examples
+    --------
+    >>> products, dots = drawn_dot(np.full((1, 64), 3, np.float32), np.full((1, 64), 0.5, np.float32))
+    >>> products.dtype.name, products[0, 0].item(), dots
+    ('float32', 1.5, array([96.]))
+    """
+    products = q * k
+    return products, np.asarray(np.einsum("ij->i", products, dtype=np.float64, casting="safe"))
+
+
 def scale_factor(scoring: str, d_k: int) -> float:
     """Return the factor on q·k: 1 for "dot", 1/sqrt(d_k) for "scaled_dot".
 

@@ -15,6 +15,8 @@ from scipy import special
 from simulation._validation import real_number
 from simulation.formatting import plus_minus
 
+FloatArray = npt.NDArray[np.float64]
+
 STATISTICS = ("mean", "variance", "skewness", "kurtosis")
 
 
@@ -63,18 +65,30 @@ class MomentState:
         >>> MomentState.of([1, 2, 3, 4, 5, 6, 7, 10]).variance
         8.5
         """
-        x = np.asarray(values, dtype=np.float64).ravel()
-        if x.size == 0:
-            return cls()
-        mean = float(np.add.reduce(x)) / x.size
-        centred = x - mean
-        rest = float(np.add.reduce(centred)) / x.size  # what rounding left of the mean
-        centred -= rest
+        return cls.of_each(np.asarray(values, dtype=np.float64).reshape(1, -1))[0]
+
+    @classmethod
+    def of_each(cls, rows: FloatArray) -> "list[MomentState]":
+        """Return the state of each row of float64 numbers, shape (rows, n).
+
+        Examples
+        --------
+        >>> [state.mean for state in MomentState.of_each(np.array([[1.0, 2.0], [3.0, 5.0]]))]
+        [1.5, 4.0]
+        """
+        n = rows.shape[1]
+        if n == 0:
+            return [cls()] * len(rows)
+        mean = np.add.reduce(rows, axis=1) / n
+        centred = rows - mean[:, None]
+        rest = np.add.reduce(centred, axis=1) / n  # what rounding left of the mean
+        centred -= rest[:, None]
         power = centred * centred
-        m2 = float(np.add.reduce(power))
+        m2 = np.add.reduce(power, axis=1)
         centred *= power
         power *= power
-        return cls(x.size, mean + rest, m2, float(np.add.reduce(centred)), float(np.add.reduce(power)))
+        sums = (mean + rest, m2, np.add.reduce(centred, axis=1), np.add.reduce(power, axis=1))
+        return [cls(n, *values) for values in np.stack(sums, axis=1).tolist()]
 
     def merge(self, other: "MomentState") -> "MomentState":
         """Return the state of both sets of numbers; an empty side changes nothing.

@@ -14,7 +14,11 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
+RowArray = npt.NDArray[np.float64] | npt.NDArray[np.float32]
+
 _SQUARINGS = 4  # each doubles the error: 16 roundings at most
+_FLOAT32_SQUARINGS = 6  # 64 of float32: as much as it rounds the logits 64 times as large
+_FLOAT32_GAP = 87.0  # exp(-87) is float32's smallest normal number
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +75,12 @@ def split_weights(logits: FloatArray) -> SplitWeights:
     return split_scaled(logits, (1.0,))[0]
 
 
-def split_scaled(logits: FloatArray, scales: Sequence[float]) -> list[SplitWeights]:
+def split_scaled(logits: RowArray, scales: Sequence[float]) -> list[SplitWeights]:
     """Return `split_weights` of scale * logits for each scale, all above 0.
 
     Where one scale is 2, 4, 8 or 16 times the one below it, its exponentials are squares of those.
+    Logits in float32 are taken to be as coarse as that, and so may be the exponentials for the
+    smallest scale; their sums and all else are float64.
 
     Examples
     --------
@@ -89,19 +95,23 @@ def split_scaled(logits: FloatArray, scales: Sequence[float]) -> list[SplitWeigh
     last: tuple[float, FloatArray] | None = None
     with np.errstate(over="ignore"):  # a gap wider than the largest double is -inf: weight 0
         below = np.subtract(logits, logits.reshape(-1)[places].reshape(top.shape), order="C")
+        squarings = _SQUARINGS if below.dtype == np.float64 else _FLOAT32_SQUARINGS
         for scale in sorted(set(scales)):
-            others = _exponentials(below, scale, last)
+            others = _exponentials(below, scale, last, squarings)
             others.reshape(-1)[places] = 0.0
             last = (scale, others)
             found[scale] = SplitWeights(others, top, np.asarray(np.vecdot(others, ones))[..., None])
     return [found[scale] for scale in scales]
 
 
-def _exponentials(below: FloatArray, scale: float, last: tuple[float, FloatArray] | None) -> FloatArray:
-    """Return exp(scale * below), from those of the `last` scale where squares of them will do."""
+def _exponentials(below: RowArray, scale: float, last: tuple[float, FloatArray] | None, most: int) -> FloatArray:
+    """Return exp(scale * below), from those of the `last` scale where at most `most` squarings of them will do."""
     squarings = math.log2(scale / last[0]) if last else 0.0
-    if last is None or squarings not in range(1, _SQUARINGS + 1):
-        found = scale * below
+    if last is None and below.dtype == np.float32 and scale * below.min(initial=0.0) > -_FLOAT32_GAP:
+        coarse = np.float32(scale) * below
+        return np.exp(coarse, out=coarse).astype(np.float64)
+    if last is None or squarings not in range(1, most + 1):
+        found = np.multiply(below, scale, dtype=np.float64)
         return np.exp(found, out=found)
     found = np.square(last[1])
     for _ in range(int(squarings) - 1):

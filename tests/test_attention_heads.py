@@ -255,7 +255,8 @@ def test_a_chunk_holds_a_bounded_number_of_numbers(d_k, m, n, sampler):
     heads = heads_in_chunk(d_k, m, n, sampler)
     assert heads >= 1
     width = d_k if sampler == "plain" else min(d_k, m + n)
-    assert heads == 1 or max(heads * m * n, heads * (m + n) * width) <= 2**18
+    assert heads == 1 or heads * (m + n) * width <= 2**20
+    assert heads == 1 or heads * m * n <= 2**18
 
 
 # --- refusals ----------------------------------------------------------------------------------------------------

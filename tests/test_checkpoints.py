@@ -81,7 +81,7 @@ def test_a_sweep_goes_on_at_the_rung_where_it_was(file):
 
     def progress(done, total):
         calls.append((done, total))
-        if len(calls) == 9:
+        if len(calls) == 3:
             raise StoppedError
 
     ladder = [1, 512, 2000]
@@ -91,7 +91,7 @@ def test_a_sweep_goes_on_at_the_rung_where_it_was(file):
     result = sweep(ladder, 2000, checkpoint=file, progress=progress)
     assert result == sweep(ladder, 2000, rng=4)
     assert len(calls) == sum(math.ceil(2000 / chunk_pairs(d)) for d in ladder)
-    assert before[-1] == (8, 8)
+    assert before == [(1, 1), (1, 2), (2, 2)]
 
 
 @pytest.mark.parametrize(

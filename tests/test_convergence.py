@@ -8,11 +8,12 @@ from scipy import stats
 
 from simulation import QueryKeyModel, dot_products, gradient_decay, sweep
 from simulation.__main__ import main
-from simulation.convergence import LOOKS, ConvergenceResult, band_factor, convergence, look_chunks, points_of
+from simulation.convergence import LOOKS, ConvergenceResult, band_factor, convergence, look_pairs, points_of
 from simulation.decay import DecayResult
 from simulation.precision import relative_error, samples_for_relative_error
 from simulation.results import DotProductResult
-from simulation.sampling import chunk_pairs
+from simulation.sampling import chunk_pairs, draw_pairs, stream
+from simulation.scoring import paired_dot
 from simulation.statistics import MomentState
 
 pytest.importorskip("altair")
@@ -38,7 +39,7 @@ def missed(path):
 def simulated_paths(model, n, chunk, seed, spread=1.0):
     """Paths of the exact law of q·k at the looks: q·k given |q| is N(0, |q|²)."""
     rng = np.random.default_rng([seed, 2103])
-    ends = [chunk * end for end in look_chunks(n, chunk)]
+    ends = look_pairs(n, chunk)
     counts = np.array(ends)
     for _ in range(PATHS):
         x = spread * np.sqrt(rng.chisquare(model.d_k, n)) * rng.standard_normal(n)
@@ -94,13 +95,31 @@ def test_the_band_is_tightest_where_it_was_asked_to_be(best, confidence):
     assert here > stats.norm.ppf((1 + confidence) / 2)
 
 
-def test_looks_are_ends_of_chunks_spread_evenly_and_end_with_all_pairs():
-    for n, chunk in ((100, 2048), (10**6, 2048), (10**6, 1), (10**12, 131_072)):
-        ends = look_chunks(n, chunk)
-        assert ends == sorted(set(ends))
-        assert len(ends) <= LOOKS
-        assert ends[-1] == math.ceil(n / chunk)
-        assert ends[0] * chunk >= min(100, n)
+def test_looks_are_spread_evenly_end_with_all_pairs_and_fall_on_whole_chunks_beyond_the_first():
+    for n, chunk in ((100, 2048), (10**6, 2048), (10**6, 1), (10**12, 131_072), (10**9, 8192), (50, 8), (2, 2)):
+        looks = look_pairs(n, chunk)
+        assert looks == sorted(set(looks))
+        assert len(looks) <= LOOKS
+        assert looks[-1] == n
+        assert looks[0] >= min(100, n)
+        assert all(look % chunk == 0 for look in looks[:-1] if look > chunk)
+    assert np.diff(np.log(look_pairs(10**12, 2048))).max() < 1.5 * math.log(10**10) / (LOOKS - 1)
+
+
+def test_every_look_counts_the_first_pairs_and_no_others(seed):
+    model, n = QueryKeyModel(300), 3 * chunk_pairs(300) + 7
+    dots = [paired_dot(*draw_pairs(model, stream(seed, i), chunk_pairs(300))) for i in range(4)]
+    for point in convergence(model, n, rng=seed).select("variance"):
+        assert point.estimate == pytest.approx(np.concatenate(dots)[: point.n].var(ddof=1), rel=1e-6)
+
+
+def test_progress_counts_chunks():
+    seen = []
+    convergence(QueryKeyModel(512), 10_000, rng=0, progress=lambda *done: seen.append(done))
+    assert seen == [(i, 10) for i in range(1, 11)]
+    seen.clear()
+    convergence(QueryKeyModel(512), 5, rng=0, progress=lambda *done: seen.append(done))
+    assert seen == [(1, 1)]
 
 
 @pytest.mark.parametrize("model", [QueryKeyModel(64), QueryKeyModel(700, "laplace", k_mean=0.2)])
@@ -121,7 +140,7 @@ def test_convergence_reads_back_prints_and_makes_a_table():
     assert ConvergenceResult.from_json(result.to_json()) == result
     frame = result.to_frame()
     assert {"n", "statistic", "estimate", "low", "high", "band_low", "band_high", "exact", "seed"} <= set(frame.columns)
-    assert len(frame) == len(result.points) == 2 * len(look_chunks(20_000, 512))
+    assert len(frame) == len(result.points) == 2 * len(look_pairs(20_000, chunk_pairs(256)))
     assert (frame["band_low"] <= frame["low"]).all()
     assert len(str(result).splitlines()) == 2 + len(frame) // 2
     assert "20,000" in str(result)
@@ -208,7 +227,7 @@ def test_precisions_that_cannot_be_had_are_refused_with_the_reason(model, argume
 
 def test_a_sweep_takes_for_each_rung_what_its_kurtosis_needs():
     results = sweep([1, 64], precision=0.02, rng=0).results
-    assert [r.n_samples for r in results] == [131_072, 6144]
+    assert [r.n_samples for r in results] == [2**19, 8192]
     assert all(r.before.variance.standard_error <= 0.02 * r.before.variance.exact for r in results)
 
 
@@ -260,7 +279,7 @@ def test_wishes_that_cannot_be_met_are_refused(wrong, why):
 
 def test_precision_on_the_command_line(capsys):
     assert main(["validate", "--precision", "0.02", "--seed", "0"]) in (0, 3)
-    assert "took 6,144 pairs to reach 0.018" in capsys.readouterr().out
+    assert "took 8,192 pairs to reach 0.016" in capsys.readouterr().out
     assert main(["decay", "--d-k", "4", "--keys", "4", "--precision", "0.05", "--seed", "0"]) == 0
     assert "asked for the mean trace at d_k = 4" in capsys.readouterr().out
     assert main(["validate", "--precision", "0.02", "--samples", "10"]) == 2

@@ -158,11 +158,13 @@ def test_without_a_variance_nothing_has_an_error(seed):
 
 @pytest.mark.parametrize("model", [QueryKeyModel(4), DEPARTURES[-1]])
 def test_all_statistics_of_all_stages_are_within_their_errors(model, seed):
-    # 12 figures, of which 4 are repeats; |z| < 6, as kurtosis estimates have long tails
+    # 12 figures, of which 4 are repeats. Estimates of kurtosis have long tails: of 250 seeds of the second model
+    # the farthest were 5.2 and 6.5 standard errors away, of the other figures 4.9.
     result = run(model, seed)
     for moments in (result.component, result.before, result.after):
         for name, estimate in moments.items():
-            assert abs(estimate.estimate - estimate.exact) < 6 * estimate.standard_error, name
+            most = 9 if name == "kurtosis" else 6
+            assert abs(estimate.estimate - estimate.exact) < most * estimate.standard_error, name
 
 
 def test_scaling_changes_mean_and_variance_and_no_shape(seed):

@@ -65,7 +65,7 @@ def processes(request):
 # Python 3.12 warns of every fork beside a thread; these workers use no lock that a thread may hold
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_processes_give_the_same_bits_as_threads(processes, seed):
-    run = partial(dot_products, QueryKeyModel(64), 40 * 2048 + 7, rng=seed)
+    run = partial(dot_products, QueryKeyModel(64), 12 * chunk_pairs(64) + 7, rng=seed)
     assert run(executor=processes) == run(workers=1)
     decay = partial(gradient_decay, [8, 5000], 4, n_rows=20_000, rng=seed, quantities=["trace", "query_gradient"])
     assert decay(executor=processes) == decay(workers=1)

@@ -175,7 +175,7 @@ def test_a_longer_run_keeps_the_chunks_of_a_shorter_one(model):
     part, whole = (_chunk(model, n, 3, 1.0, edges, 1) for n in (short, long))
     assert (part.before.n, whole.before.n) == (5, size)
     q, k = draw_pairs(model, stream(3, 1), size)
-    assert part.before.mean == pytest.approx(paired_dot(q, k)[:5].mean(), rel=1e-12)
+    assert part.before.mean == pytest.approx(paired_dot(q, k)[:5].mean(), rel=1e-6)
 
 
 def test_one_chunk_is_its_stream_and_nothing_else():
@@ -183,14 +183,15 @@ def test_one_chunk_is_its_stream_and_nothing_else():
     n = chunk_pairs(64)
     x = paired_dot(*draw_pairs(model, stream(11, 0), n))
     before = dot_products(model, n, rng=11).before
-    assert before.mean.estimate == pytest.approx(x.mean(), rel=1e-12)
-    assert before.variance.estimate == pytest.approx(x.var(ddof=1), rel=1e-12)
+    # products are rounded to float32, so not to the last bit
+    assert before.mean.estimate == pytest.approx(x.mean(), abs=1e-7 * 8)
+    assert before.variance.estimate == pytest.approx(x.var(ddof=1), rel=1e-7)
 
 
-@pytest.mark.parametrize("n", [2, 2047, 2048, 2049, 6144])
+@pytest.mark.parametrize("n", [2, 8191, 8192, 8193, 3 * 8192])
 def test_every_pair_is_counted_whether_or_not_chunks_divide_the_run(n):
     result = dot_products(QueryKeyModel(64), n, rng=0)
-    assert chunk_pairs(64) == 2048
+    assert chunk_pairs(64) == 8192
     assert result.histogram.n == result.n_samples == n
 
 
@@ -221,7 +222,7 @@ def test_a_run_that_is_stopped_leaves_no_thread_and_no_work_behind(workers):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        dot_products(QueryKeyModel(64), 400 * 2048, rng=0, workers=workers, progress=stop)
+        dot_products(QueryKeyModel(64), 400 * chunk_pairs(64), rng=0, workers=workers, progress=stop)
     assert calls == [(1, 400), (2, 400), (3, 400)]
     assert own_threads() == []
 
