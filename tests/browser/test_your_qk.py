@@ -89,7 +89,7 @@ def test_measuring_many_heads_can_be_stopped_and_run_again(browser, site: str) -
     np.savez_compressed(file, q=q, k=q[::-1])
     page = open_page(browser, f"{site}/your_qk")
     put_in(page, ("many.npz", file.getvalue()), wait=False)
-    stop = page.get_by_role("button", name="Stop")
+    stop = page.get_by_test_id("stMainBlockContainer").get_by_role("button", name="Stop")
     stop.wait_for(timeout=30_000)
     stop.click()
     settle(page, first=800)
