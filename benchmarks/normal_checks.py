@@ -17,7 +17,6 @@ FloatArray = npt.NDArray[np.float64]
 CELLS = 2**14  # of equal probability; the distance is right to one part in that many where a density is smooth
 TAILS = (1.0, 2.0, 3.0, 4.0, 5.0)
 _ORDERS = np.arange(1, 9)
-_QUANTILES = special.ndtri(np.arange(1, CELLS) / CELLS)
 _NEXT = (1, 2)  # how far apart neighbours are whose correlation is taken
 
 

@@ -231,7 +231,8 @@ def show_convergence(model: QueryKeyModel) -> None:
         f"The first {n:,} pairs of the run above, looked at {len(points)} times. Dashed: the {result.confidence:.0%} interval for one "
         "number of pairs chosen beforehand. Whoever watches and stops when it pleases looks at many such intervals, and one of "
         "them misses far more often than 5 % of the time. Solid: a band that holds at all looks together (an asymptotic "
-        f"confidence sequence). Here the exact value lay outside the interval at {interval} looks and outside the band at {band}."
+        "confidence sequence); at the left it may leave the picture. "
+        f"Here the exact value lay outside the interval at {interval} looks and outside the band at {band}."
     )
     st.download_button(
         "CSV of this chart",

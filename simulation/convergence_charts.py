@@ -23,7 +23,8 @@ def convergence_chart(result: ConvergenceResult, statistic: str = "variance", *,
     """Return the estimate of "mean" or "variance" against the pairs so far, on a log axis.
 
     Lines on both sides: the interval for one number of pairs fixed beforehand (dashed), and the
-    band that holds at all looks together (solid). The dotted rule is the exact value.
+    band that holds at all looks together (solid), which may be too wide for the picture at first. The
+    dotted rule is the exact value.
 
     Examples
     --------
@@ -37,7 +38,7 @@ def convergence_chart(result: ConvergenceResult, statistic: str = "variance", *,
     frame, ends = convergence_frames(points)
     x = alt.X("pairs:Q", title="pairs so far", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="~s"))
     title = "mean of q·k" if statistic == "mean" else "variance of q·k"
-    y: dict[str, Any] = {"title": title, "scale": alt.Scale(zero=False)}
+    y: dict[str, Any] = {"title": title, "scale": _scale(points)}
     line = alt.Chart(frame).mark_line(strokeWidth=1.5, color="currentColor").encode(x=x, y=alt.Y("estimate:Q", **y))
     marks = (
         alt.Chart(frame)
@@ -46,7 +47,7 @@ def convergence_chart(result: ConvergenceResult, statistic: str = "variance", *,
     )
     limits = (
         alt.Chart(ends)
-        .mark_line(strokeWidth=2)
+        .mark_line(strokeWidth=2, clip=True)
         .encode(
             x=x,
             y=alt.Y("value:Q", **y),
@@ -59,6 +60,18 @@ def convergence_chart(result: ConvergenceResult, statistic: str = "variance", *,
     rule = alt.Chart(exact).mark_rule(strokeDash=[2, 2]).encode(y=alt.Y("exact:Q", **y))
     layers = [*([limits] if len(ends) else []), rule, line, marks]
     return alt.layer(*layers).properties(height=height, description=_words(result, statistic))
+
+
+def _scale(points: list[ConvergencePoint]) -> alt.Scale:
+    """Return a scale that holds all estimates and intervals, and the band of the later half of looks.
+
+    The band of the first looks is several times as wide, and would press the rest flat.
+    """
+    pairs = [p.interval for p in points] + [p.band for p in points[len(points) // 2 :]]
+    values = [value for pair in pairs if pair is not None for value in pair]
+    if not values:
+        return alt.Scale(zero=False)
+    return alt.Scale(domain=[min(values), max(values)], nice=True, zero=False)
 
 
 def convergence_frames(points: list[ConvergencePoint]) -> tuple[pd.DataFrame, pd.DataFrame]:

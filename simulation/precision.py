@@ -33,8 +33,8 @@ class Precision:
 
         Examples
         --------
-        >>> print(Precision("Var[q·k]", 0.001, 0.00099, 2_095_104, "pairs", False))
-        asked for Var[q·k] to a relative standard error of 0.001: took 2,095,104 pairs to reach 0.00099
+        >>> print(Precision("Var[q·k]", 0.001, 0.00099, 2_097_152, "pairs", False))
+        asked for Var[q·k] to a relative standard error of 0.001: took 2,097,152 pairs to reach 0.00099
         """
         asked = f"asked for {self.of} to a relative standard error of {self.asked:g}: "
         if self.limited:

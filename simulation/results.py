@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def versions() -> dict[str, str]:

@@ -44,6 +44,16 @@ def test_every_public_name_exists():
         assert getattr(simulation, name) is not None
 
 
+def test_no_function_is_hidden_by_its_module():
+    code = (
+        "import simulation.softmax, simulation.__main__, simulation.comparison, simulation.measured\n"
+        "import simulation as s\n"
+        "print(all(callable(getattr(s, n)) for n in s.__all__ if n != '__version__'), set(s.__all__) <= set(dir(s)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]
+
+
 def test_real_queries_and_keys_are_imported_when_asked_for():
     loaded = "print('simulation.measured' in sys.modules)"
     code = f"import sys, simulation; {loaded}; simulation.diagnose; {loaded}"
