@@ -126,3 +126,25 @@ def test_tiny_traces_keep_their_digits(gap):
 def test_rows_whose_axes_lie_otherwise_in_memory(seed):
     logits = np.random.default_rng(seed).normal(0, 5, (7, 5))
     assert (split_weights(logits.T).weights == split_weights(logits.T.copy()).weights).all()
+
+
+@pytest.mark.parametrize("ratio", [1, 8, 64, 11.3])
+def test_rows_drawn_in_float32_are_as_exact_as_their_logits(ratio, seed):
+    logits = np.random.default_rng([seed, 5]).standard_normal((300, 128), dtype=np.float32) * np.float32(1.5)
+    scales = (1.0, float(ratio))
+    for scale, coarse, fine in zip(
+        scales, split_scaled(logits, scales), split_scaled(logits.astype(np.float64), scales), strict=True
+    ):
+        assert coarse.others.dtype == coarse.excess.dtype == np.float64
+        assert (coarse.top == fine.top).all()
+        # a logit of 10 rounded to float32 is off by up to 5e-7, and so is the logarithm of its exponential
+        np.testing.assert_allclose(coarse.excess, fine.excess, rtol=1e-6 * scale)
+        np.testing.assert_allclose(coarse.trace, fine.trace, rtol=1e-6 * scale)
+        assert abs(coarse.trace.mean() / fine.trace.mean() - 1) < 1e-7 * scale  # errors of rows cancel
+
+
+def test_float32_rows_wider_than_float32_reaches_keep_their_smallest_weights():
+    logits = np.array([[0.0, -100.0], [0.0, -700.0], [0.0, -np.inf]], dtype=np.float32)
+    row, squared = split_scaled(logits, (1.0, 2.0))
+    np.testing.assert_allclose(row.rest[:, 0], np.exp([-100.0, -700.0, -np.inf]), rtol=1e-12)
+    np.testing.assert_allclose(squared.rest[:, 0], np.exp([-200.0, -1400.0, -np.inf]), rtol=1e-12)
