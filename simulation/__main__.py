@@ -8,6 +8,7 @@ import argparse
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -31,6 +32,15 @@ from simulation.typed_logits import logits_from_text
 from simulation.verdicts import DEFAULT_TOLERANCE
 
 MAX_LOGITS = 1024
+_TYPED = {
+    "n_keys": "keys",
+    "n_rows": "rows",
+    "n_samples": "samples",
+    "quantities": "quantity",
+    "rng": "seed",
+    "statistics": "statistic",
+}
+_PLACES = ("files", "logits")  # not options, but what stands without a name
 EXIT_CODES = {"confirmed": 0, "refuted": 1, "inconclusive": 3}
 
 
@@ -51,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run(options)
     except ValueError as error:
-        print(f"python -m simulation {options.command}: error: {error}", file=sys.stderr)
+        print(f"python -m simulation {options.command}: error: {_as_typed(str(error), options)}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -59,6 +69,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def _as_typed(message: str, options: argparse.Namespace) -> str:
+    """Return an error's message with the names of options in place of those of arguments in Python.
+
+    Examples
+    --------
+    >>> _as_typed("`n_samples` must be at least 2", argparse.Namespace(samples=1))
+    '`--samples` must be at least 2'
+    """
+
+    def option(match: re.Match[str]) -> str:
+        name = _TYPED.get(match[1], match[1])
+        words = name.replace("_", "-")
+        return f"`--{words}`" if hasattr(options, name) and name not in _PLACES else match[0]
+
+    return re.sub(r"`(\w+)`", option, message)
 
 
 def _with_numbers_apart(words: list[str]) -> list[str]:

@@ -283,4 +283,4 @@ def test_precision_on_the_command_line(capsys):
     assert main(["decay", "--d-k", "4", "--keys", "4", "--precision", "0.05", "--seed", "0"]) == 0
     assert "asked for the mean trace at d_k = 4" in capsys.readouterr().out
     assert main(["validate", "--precision", "0.02", "--samples", "10"]) == 2
-    assert "`n_samples` must be left out" in capsys.readouterr().err
+    assert "`--samples` must be left out" in capsys.readouterr().err
