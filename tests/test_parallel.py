@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation import QueryKeyModel, dot_products, gradient_decay, sweep
+from simulation import QueryKeyModel, dot_products, gradient_decay, sampling, sweep
 from simulation.low_precision import low_precision
 from simulation.parallel import GROUPS, IN_FLIGHT, MAX_GROUP, group_size, groups, in_order, results_of, worker_count
 from simulation.sampling import chunk_pairs
@@ -20,7 +20,6 @@ from simulation.sampling import chunk_pairs
 ROOT = Path(__file__).parents[1]
 MODEL = QueryKeyModel(4096)
 CHUNK = chunk_pairs(4096)
-MANY = 2 * GROUPS * CHUNK + 5  # groups of two chunks, the last one short
 
 
 class Counting(Executor):
@@ -75,26 +74,30 @@ def test_processes_give_the_same_bits_as_threads(processes, seed):
     assert rounded(executor=processes) == rounded(workers=1)
 
 
-@pytest.fixture(scope="module")
-def in_one_thread():
-    return dot_products(MODEL, MANY, rng=5, workers=1)
+@pytest.fixture
+def many(monkeypatch):
+    """Pairs of many groups of two chunks, small ones, the last one short."""
+    monkeypatch.setattr(sampling, "CHUNK_NUMBERS", 2**14)
+    return 2 * GROUPS * chunk_pairs(MODEL.d_k) + 2
 
 
-@pytest.mark.parametrize("workers", [2, 5])
-def test_long_runs_whose_chunks_travel_in_groups_give_the_same_bits_too(workers, in_one_thread):
+def test_long_runs_whose_chunks_travel_in_groups_give_the_same_bits_too(many):
     assert group_size(2 * GROUPS + 1) == 2
-    assert dot_products(MODEL, MANY, rng=5, workers=workers) == in_one_thread
-    with ThreadPoolExecutor(workers) as pool:
-        assert dot_products(MODEL, MANY, rng=5, executor=pool, workers=3) == in_one_thread
-    assert in_one_thread.histogram.n == MANY
+    in_one_thread = dot_products(MODEL, many, rng=5, workers=1)
+    for workers in (2, 5):
+        assert dot_products(MODEL, many, rng=5, workers=workers) == in_one_thread
+        with ThreadPoolExecutor(workers) as pool:
+            assert dot_products(MODEL, many, rng=5, executor=pool, workers=3) == in_one_thread
+    assert in_one_thread.histogram.n == many
 
 
-def test_a_longer_run_keeps_the_samples_of_a_shorter_one():
+def test_a_longer_run_keeps_the_samples_of_a_shorter_one(many):
     # counts are sums over samples, so they differ by those of the chunks that came later
-    short, longer, rest = (dot_products(MODEL, n, rng=5).histogram for n in (4 * CHUNK, MANY, MANY - 5))
+    chunk = chunk_pairs(MODEL.d_k)
+    short, longer, rest = (dot_products(MODEL, n, rng=5).histogram for n in (4 * chunk, many, many - 2))
     assert (longer.counts >= short.counts).all()
     assert (longer.counts >= rest.counts).all()
-    assert longer.n - rest.n == 5
+    assert longer.n - rest.n == 2
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 255, 256, 511, 512, 5000, 10**6 + 1])
@@ -244,7 +247,7 @@ from simulation import QueryKeyModel, dot_products
 unit = 1 if __import__("sys").platform == "darwin" else 1024
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 before = peak()
-for n in (10**6, 3 * 10**6):
+for n in (3 * 10**5, 12 * 10**5):
     dot_products(QueryKeyModel(64), n, rng=0, workers=2)
     print(peak() - before)
 """
