@@ -17,24 +17,24 @@ from benchmarks import ours, rivals
 
 Program = Callable[[int, int, int], dict[str, Any]]
 
-# item → program → (library to import, function; for JAX a function that returns it)
+# item → program → (module to import first, function; for JAX a function that returns it)
 PROGRAMS: dict[str, dict[str, tuple[str, Callable[..., Any]]]] = {
     "pairs": {
-        "this package": ("simulation", ours.pairs),
+        "this package": ("simulation.experiments", ours.pairs),
         "NumPy": ("numpy", rivals.numpy_pairs),
         "PyTorch": ("torch", rivals.torch_pairs),
         "JAX": ("jax", rivals.jax_pairs),
     },
     "decay": {
-        "this package, plain": ("simulation", ours.decay_plain),
-        "this package, conditional": ("simulation", ours.decay_conditional),
+        "this package, plain": ("simulation.decay", ours.decay_plain),
+        "this package, conditional": ("simulation.decay", ours.decay_conditional),
         "NumPy, heads": ("numpy", rivals.numpy_decay),
         "PyTorch, heads": ("torch", rivals.torch_decay),
         "PyTorch, own keys": ("torch", rivals.torch_decay_own_keys),
         "JAX, heads": ("jax", rivals.jax_decay),
     },
-    "exact": {"this package": ("simulation", ours.exact_grid)},
-    "normals": {"this package": ("simulation", ours.normals)},
+    "exact": {"this package": ("simulation.row_theory", ours.exact_grid)},
+    "normals": {"this package": ("simulation.normals", ours.normals)},
 }
 
 
