@@ -16,7 +16,7 @@ from simulation.formatting import interval_text, plus_minus
 BANDS = ("at all looks together", "at one look fixed beforehand")
 _COLOURS = alt.Scale(domain=list(BANDS))
 _DASHES = alt.Scale(domain=list(BANDS), range=[[1, 0], [6, 3]])
-_KEY = alt.Legend(orient="top", symbolType="stroke", symbolStrokeWidth=3, symbolSize=400, labelLimit=320)
+_KEY = alt.Legend(orient="top", symbolType="stroke", symbolStrokeWidth=3, symbolSize=400, labelLimit=320, columns=1)
 
 
 def convergence_chart(result: ConvergenceResult, statistic: str = "variance", *, height: int = 320) -> Layered:

@@ -94,6 +94,24 @@ def test_extreme_words_give_finite_lengths(word):
     assert length > 3.7 or length < 0.05
 
 
+def dispersions(seed, draw=standard_normals, calls=3000, size=2**14):
+    """How far from binomial the spread of counts in a call is, in standard errors: near 0 and in a tail."""
+    counts = []
+    for i in range(calls):
+        x = np.abs(draw(stream(seed, i), size))
+        counts.append([(x < 1e-3).sum(), (x < 0.05).sum(), (x > 3).sum()])
+    shares = np.mean(counts, axis=0) / size
+    return (np.var(counts, axis=0, ddof=1) / (size * shares * (1 - shares)) - 1) / math.sqrt(2 / calls)
+
+
+def test_numbers_of_a_call_do_not_go_together_though_they_share_a_turned_circle(seed):
+    def together(generator, count):
+        return standard_normals(generator, count) * (1 + 0.01 * generator.standard_normal())
+
+    assert np.abs(dispersions(seed)).max() < 5  # three figures: beyond by chance once in 5 * 10^5 seeds
+    assert dispersions(seed, together).max() > 8
+
+
 # --- planted faults ----------------------------------------------------------------------------------------------
 
 
