@@ -15,9 +15,9 @@ from simulation.model import QueryKeyModel
 from simulation.normals import standard_normals
 from simulation.products import product
 from simulation.sampling import draw_apart
+from simulation.weights import RowArray
 
 FloatArray = npt.NDArray[np.float64]
-RowArray = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 Sampler = Literal["plain", "conditional"]
 SAMPLERS: tuple[Sampler, ...] = ("plain", "conditional")
 
@@ -52,9 +52,9 @@ class _Redrawn:
         width = max(1, _SLICE_NUMBERS // (heads * (m + n)))
         for start in range(0, self.model.d_k, width):
             w = min(width, self.model.d_k - start)
-            q, k = draw_apart(self.model, rng, (heads * m, heads * n), w)
-            kept = (x.reshape(heads, -1, w)[: self.keep].astype(np.float64) for x in (q, k))
-            yield next(kept), next(kept)
+            drawn = draw_apart(self.model, rng, (heads * m, heads * n), w)
+            q, k = (x.reshape(heads, -1, w)[: self.keep].astype(np.float64) for x in drawn)
+            yield q, k
 
     def __iter__(self) -> Iterator[FloatArray]:
         return (k for _, k in self.pairs())

@@ -13,22 +13,19 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 from simulation._validation import MAX_SAMPLES, real_number, shown, whole_number
+from simulation.experiments import drawn_chunk
 from simulation.formatting import interval_text, plus_minus
 from simulation.model import QueryKeyModel
 from simulation.parallel import MAX_GROUP, Crew, Group, Progress, crew_of, groups, results_of
 from simulation.results import Record, versions
-from simulation.sampling import Seed, chunk_pairs, draw_pairs, seed_of, stream
-from simulation.scoring import drawn_dot
+from simulation.sampling import Seed, chunk_pairs, seed_of
 from simulation.statistics import MomentState, normal_quantile, standard_errors
 
 if TYPE_CHECKING:
     import pandas as pd
-
-FloatArray = npt.NDArray[np.float64]
 
 LOOKS = 40
 FIRST_LOOK = 100  # pairs: the band rests on averages being nearly normal
@@ -144,19 +141,15 @@ def convergence(
     seed, crew = seed_of(rng), crew_of(workers, executor)
     size = chunk_pairs(model.d_k)
     looks, count = look_pairs(n, size), math.ceil(n / size)
-
-    def taken(parts: Iterator[tuple[int, MomentState]]) -> Iterator[ConvergencePoint]:
-        total = MomentState()
+    total, points = MomentState(), list[ConvergencePoint]()
+    with closing(_parts(model, n, seed, looks, crew)) as parts:
         for chunks, part in parts:
             total = total.merge(part)
             if total.n in looks:
-                yield from points_of(model, total, level, tightest)
+                points += points_of(model, total, level, tightest)
             if progress is not None and chunks:
                 progress(chunks, count)
-
-    with closing(_parts(model, n, seed, looks, crew)) as parts:
-        points = tuple(taken(parts))
-    return ConvergenceResult(model, n, seed, level, tightest, points, versions())
+    return ConvergenceResult(model, n, seed, level, tightest, tuple(points), versions())
 
 
 def look_pairs(n: int, chunk: int) -> list[int]:
@@ -180,7 +173,7 @@ def _parts(
 ) -> Generator[tuple[int, MomentState], None, None]:
     """Yield what adds up from look to look: states, and how many chunks are done when one ends (0 within a chunk)."""
     size = chunk_pairs(model.d_k)
-    dots = _dots(model, n, seed, 0)
+    _, dots = drawn_chunk(model, n, seed, 0)
     inside = [look for look in looks if look < dots.size]
     *pieces, last = np.split(dots, inside)
     yield from ((0, MomentState.of(piece)) for piece in pieces)
@@ -198,13 +191,8 @@ def _spans(ends: list[int]) -> Iterator[Group]:
 
 
 def _states(model: QueryKeyModel, n: int, seed: int, group: Group) -> MomentState:
-    return reduce(MomentState.merge, (MomentState.of(_dots(model, n, seed, index)) for index in range(*group)))
-
-
-def _dots(model: QueryKeyModel, n: int, seed: int, index: int) -> FloatArray:
-    size = chunk_pairs(model.d_k)
-    q, k = draw_pairs(model, stream(seed, index), size)
-    return drawn_dot(q, k)[1][: n - index * size]
+    dots = (drawn_chunk(model, n, seed, index)[1] for index in range(*group))
+    return reduce(MomentState.merge, map(MomentState.of, dots))
 
 
 def points_of(model: QueryKeyModel, state: MomentState, confidence: float, tightest_at: int) -> list[ConvergencePoint]:

@@ -11,6 +11,7 @@ from functools import partial, reduce
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from simulation._validation import MAX_SAMPLES, real_number, shown, whole_number
@@ -185,19 +186,27 @@ def _group(model: QueryKeyModel, n: int, seed: int, factor: float, edges: Histog
     return reduce(PairSummary.merge, (_chunk(model, n, seed, factor, edges, index) for index in range(*group)))
 
 
-def _chunk(model: QueryKeyModel, n: int, seed: int, factor: float, edges: Histogram, index: int) -> PairSummary:
-    """Draw chunk `index` whole, keep its pairs among the first n, and summarise them."""
+def drawn_chunk(
+    model: QueryKeyModel, n: int, seed: int, index: int
+) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.float64]]:
+    """Draw chunk `index` whole and return `drawn_dot` of its pairs among the first n."""
     size = chunk_pairs(model.d_k)
-    first = index * size
     q, k = draw_pairs(model, stream(seed, index), size)
-    products, logits = drawn_dot(q[: n - first], k[: n - first])
+    left = n - index * size
+    return drawn_dot(q[:left], k[:left])
+
+
+def _chunk(model: QueryKeyModel, n: int, seed: int, factor: float, edges: Histogram, index: int) -> PairSummary:
+    """Summarise the pairs of chunk `index` among the first n."""
+    products, logits = drawn_chunk(model, n, seed, index)
     pairs = np.arange(len(products))
+    first = index * chunk_pairs(model.d_k)
     component = products.ravel().take(pairs * model.d_k + (first + pairs) % model.d_k)
     before, after, single = MomentState.of_each(np.stack([logits, logits * factor, component]))
     return PairSummary(before, after, single, edges.add(logits))
 
 
-def _edges(model: QueryKeyModel) -> "np.typing.NDArray[np.float64]":
+def _edges(model: QueryKeyModel) -> npt.NDArray[np.float64]:
     moments = model.moments()
     spread = math.sqrt(moments.variance) if 0 < moments.variance < math.inf else math.sqrt(model.d_k)
     return moments.mean + spread * np.linspace(-_REACH, _REACH, _BINS + 1)

@@ -14,7 +14,8 @@ FloatArray = npt.NDArray[np.float64]
 PairArray = npt.NDArray[np.complex64]
 
 _BLOCK = 2**16  # pairs at a time: 1 MB of scratch
-_DIRECTIONS = 2**12  # in the table; all of a call are turned together by a random part of one step
+_ANGLE_BITS = 12
+_DIRECTIONS = 2**_ANGLE_BITS  # in the table; all of a call are turned together by a random part of one step
 _CELLS = 2**16  # of equal probability, for the lengths
 _EDGE = 2.0**-10  # probability of the longest lengths, and of the shortest, that are drawn one by one
 # Freed at once: from then on glibc keeps blocks of a chunk's size, rather than fetch them anew each time.
@@ -69,7 +70,7 @@ def _fill(bits: np.random.BitGenerator, pairs: PairArray, directions: PairArray)
     """Fill one block of pairs, each a complex number, with lengths from the cells."""
     words = bits.random_raw((pairs.size + 1) // 2).view(np.uint16)
     angles, cells = words[: pairs.size], words[pairs.size : 2 * pairs.size]
-    np.right_shift(angles, 4, out=angles)
+    np.right_shift(angles, 16 - _ANGLE_BITS, out=angles)
     directions.take(angles, out=pairs, mode="clip")
     np.multiply(pairs, _LENGTHS.take(cells, mode="clip"), out=pairs)
 

@@ -25,7 +25,7 @@ Group = tuple[int, int]  # chunks first, first + 1, … stop - 1
 Crew = tuple[int, Executor | None]  # how many workers to keep busy, and of which executor
 
 GROUPS = 256  # a run is cut into about this many groups, until they reach their largest size
-MAX_GROUP = 512  # chunks: two seconds of work, so that 1,000 workers ask for 500 tasks a second
+MAX_GROUP = 512  # chunks: some seconds of work, so that 1,000 workers ask for some hundred tasks a second
 IN_FLIGHT = 4  # tasks for each worker that are drawn, wait to be drawn, or wait to be merged
 _WORKERS_UNTOLD = 64  # of an executor that does not say how many it has
 _VERSIONS = (__version__, np.__version__)

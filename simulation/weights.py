@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
-
 RowArray = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 
 _SQUARINGS = 4  # each doubles the error: 16 roundings at most
@@ -80,7 +79,7 @@ def split_scaled(logits: RowArray, scales: Sequence[float]) -> list[SplitWeights
 
     Where one scale is 2, 4, 8 or 16 times the one below it, its exponentials are squares of those.
     Logits in float32 are taken to be as coarse as that, and so may be the exponentials for the
-    smallest scale; their sums and all else are float64.
+    smallest scale (squared up to 64 times that scale); their sums and all else are float64.
 
     Examples
     --------

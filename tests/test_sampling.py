@@ -175,17 +175,20 @@ def test_a_longer_run_keeps_the_chunks_of_a_shorter_one(model):
     part, whole = (_chunk(model, n, 3, 1.0, edges, 1) for n in (short, long))
     assert (part.before.n, whole.before.n) == (5, size)
     q, k = draw_pairs(model, stream(3, 1), size)
-    assert part.before.mean == pytest.approx(paired_dot(q, k)[:5].mean(), rel=1e-6)
+    assert part.before.mean == pytest.approx((q * k).sum(axis=1, dtype=np.float64)[:5].mean(), rel=1e-12)
 
 
 def test_one_chunk_is_its_stream_and_nothing_else():
     model = QueryKeyModel(64)
     n = chunk_pairs(64)
-    x = paired_dot(*draw_pairs(model, stream(11, 0), n))
+    q, k = draw_pairs(model, stream(11, 0), n)
+    x = (q * k).sum(axis=1, dtype=np.float64)  # products as precise as the draws, sums in float64
     before = dot_products(model, n, rng=11).before
-    # products are rounded to float32, so not to the last bit
-    assert before.mean.estimate == pytest.approx(x.mean(), abs=1e-7 * 8)
-    assert before.variance.estimate == pytest.approx(x.var(ddof=1), rel=1e-7)
+    assert before.mean.estimate == pytest.approx(x.mean(), rel=1e-12)
+    assert before.variance.estimate == pytest.approx(x.var(ddof=1), rel=1e-12)
+    exact = paired_dot(q, k)  # products in float64 too: what the rounding of products costs
+    assert before.mean.estimate == pytest.approx(exact.mean(), abs=1e-7 * 8)
+    assert before.variance.estimate == pytest.approx(exact.var(ddof=1), rel=1e-7)
 
 
 @pytest.mark.parametrize("n", [2, 8191, 8192, 8193, 3 * 8192])
